@@ -17,7 +17,6 @@ import mmap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 from wallaroo.checkpoints.inspection.keyed import StoredEntry, keyed, step_of
 from wallaroo.checkpoints.inspection.step_forms import StepForms
@@ -27,7 +26,7 @@ from wallaroo.state.log.commits import Commit, CommitLog, DeltaRef
 from wallaroo.state.log.delta import Row, latest
 from wallaroo.state.log.history import NOTHING, History
 from wallaroo.state.log.layout import read_identity
-from wallaroo.state.log.storage import LocalStorage
+from wallaroo.state.log.storage import Content, LocalStorage
 
 # smaller files are read at once: an open file costs more than their bytes
 MAPPED_BYTES_MIN = 1 << 16
@@ -41,14 +40,14 @@ class MappedStorage(LocalStorage):
 
     mapped_bytes_min: int = MAPPED_BYTES_MIN
 
-    def read(self, name: str) -> bytes:
+    def open(self, name: str) -> Content:
         path = Path(self.root, name)
         try:
-            with open(path, "rb") as file:
+            with path.open("rb") as file:
                 if path.stat().st_size < self.mapped_bytes_min:
                     return file.read()
                 # DeltaFile slices and measures it
-                return cast(bytes, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+                return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except FileNotFoundError as error:
             raise CheckpointError(
                 f"the checkpoint lacks {path}, which a commit refers to."

@@ -51,6 +51,10 @@ class RemoteStorage:
                 f"refers to. End the run and look at it there: `wallaroo state verify`."
             ) from error
 
+    def open(self, name: str) -> bytes:
+        """Return the content; a part of it would cost another request."""
+        return self.read(name)
+
     def names(self, folder: str) -> list[str]:
         """Return a folder's published names (last components), sorted."""
         return self._asked(lambda link: link.names(folder), f"{folder} cannot be listed")

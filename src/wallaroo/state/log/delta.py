@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 from wallaroo.errors import CheckpointError
 from wallaroo.state.log.layout import check_version
-from wallaroo.state.log.storage import WAYS_OUT
+from wallaroo.state.log.storage import WAYS_OUT, Content
 
 MAGIC = b"WLRD"
 END = b"WLRE"
@@ -100,22 +100,25 @@ def _digest(head: bytes, table: bytes, trailer: bytes) -> str:
 class DeltaFile:
     """A delta or snapshot; head and index are checked at once, sections when read."""
 
-    def __init__(self, content: bytes, name: str):
+    def __init__(self, content: Content, name: str):
         self.name = name
         self._content = content
-        if len(content) < _HEAD.size + _TRAILER.size or content[:4] != MAGIC or content[-4:] != END:
+        head = content[: _HEAD.size]
+        trailer = content[-_TRAILER.size :]
+        is_long = len(content) >= _HEAD.size + _TRAILER.size
+        if not is_long or head[:4] != MAGIC or trailer[-4:] != END:
             raise CheckpointError(f"{name} is truncated or not a state file. {WAYS_OUT}")
-        _, version, stated = _HEAD.unpack_from(content)
+        _, version, stated = _HEAD.unpack(head)
         check_version(name, version, VERSION)
-        offset, crc, _ = _TRAILER.unpack_from(content, len(content) - _TRAILER.size)
-        head = content[: _HEAD.size + stated]
+        offset, crc, _ = _TRAILER.unpack(trailer)
+        head += content[_HEAD.size : _HEAD.size + stated]
         table = content[offset : len(content) - _TRAILER.size]
         if zlib.crc32(table, zlib.crc32(head)) != crc:
             raise CheckpointError(
                 f"{name} is corrupt: the checksum of its index is wrong. {WAYS_OUT}"
             )
         self.origin = Origin(**json.loads(head[_HEAD.size :]))
-        self.digest = _digest(head, table, content[-_TRAILER.size :])
+        self.digest = _digest(head, table, trailer)
         self.size = len(content)
         self.sections = {row[0]: row[1:] for row in _SECTION.iter_unpack(table[_COUNT.size :])}
 

@@ -8,6 +8,7 @@ The invariant: no entry comes from a file with another size or digest than its c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from wallaroo.errors import CheckpointError
@@ -78,7 +79,12 @@ class History:
 
     def _commit(self, batch: int) -> Commit:
         if batch not in self._commits:
-            self._commits[batch] = self._read_commit(batch)
+            commit = self._read_commit(batch)
+            # of thousands of commits, only their deltas and ids are needed
+            is_last = batch == self.batch
+            self._commits[batch] = (
+                commit if is_last else replace(commit, offsets={}, snapshots=(), sinks={})
+            )
         return self._commits[batch]
 
     def _base(self, group: int) -> SnapshotRef | None:
@@ -91,7 +97,7 @@ class History:
 
     def _file(self, ref: DeltaRef | SnapshotRef) -> DeltaFile:
         if ref.file not in self._files:
-            content = content_of(ref) or self._storage.read(ref.file)
+            content = content_of(ref) or self._storage.open(ref.file)
             file = DeltaFile(content, ref.file)
             file.require(ref.size, ref.digest)
             self._files[ref.file] = file

@@ -21,10 +21,19 @@ from wallaroo.durable.whole_file import write_whole
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.instrumentation.faults import fault_point
 
+PART_BYTES_MIN = 1 << 16  # smaller files are read at once
 WAYS_OUT = (
     "Restore the file from a backup of the checkpoint. `wallaroo state verify` on the checkpoint "
     "says what else is damaged, and which commits are whole."
 )
+
+
+class Content(Protocol):
+    """The bytes of a file, of which parts may be read when they are needed."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, part: slice, /) -> bytes: ...
 
 
 class Storage(Protocol):
@@ -38,6 +47,9 @@ class Storage(Protocol):
 
     def read(self, name: str) -> bytes:
         """Return the content.  Raises CheckpointError if there is no such name."""
+
+    def open(self, name: str) -> Content:
+        """Return the content, to read parts of it.  Raises CheckpointError, as its parts do."""
 
     def names(self, folder: str) -> list[str]:
         """Return a folder's published names (last components), sorted."""
@@ -56,6 +68,23 @@ class Storage(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class FileContent:
+    """The content of a file, which is open only while a part of it is read."""
+
+    path: Path
+    size: int
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, part: slice, /) -> bytes:
+        start, end, _ = part.indices(self.size)
+        with _read_errors(self.path), self.path.open("rb") as file:
+            file.seek(start)
+            return file.read(end - start)
+
+
+@dataclass(frozen=True, slots=True)
 class LocalStorage:
     """A directory on a local or shared disk.  It is picklable."""
 
@@ -69,17 +98,14 @@ class LocalStorage:
 
     def read(self, name: str) -> bytes:
         path = Path(self.root, name)
-        try:
+        with _read_errors(path):
             return path.read_bytes()
-        except FileNotFoundError as error:
-            raise CheckpointError(
-                f"the checkpoint lacks {path}, which a commit refers to. {WAYS_OUT}"
-            ) from error
-        except OSError as error:
-            raise PeerError(
-                f"{path} cannot be read: {error.strerror}. Make it readable to this user, or "
-                f"repair the disk."
-            ) from error
+
+    def open(self, name: str) -> Content:
+        path = Path(self.root, name)
+        with _read_errors(path):
+            size = path.stat().st_size
+        return self.read(name) if size < PART_BYTES_MIN else FileContent(path, size)
 
     def names(self, folder: str) -> list[str]:
         path = Path(self.root, folder)
@@ -107,6 +133,21 @@ class LocalStorage:
         with _disk_errors(path):
             fault_point("storage.cut")
             cut(path, size)
+
+
+@contextmanager
+def _read_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise CheckpointError(
+            f"the checkpoint lacks {path}, which a commit refers to. {WAYS_OUT}"
+        ) from error
+    except OSError as error:
+        raise PeerError(
+            f"{path} cannot be read: {error.strerror}. Make it readable to this user, or "
+            f"repair the disk."
+        ) from error
 
 
 @contextmanager

@@ -6,6 +6,7 @@ Where it runs: worker.  The invariant: a key group's entries and version change 
 from __future__ import annotations
 
 import struct
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -19,6 +20,7 @@ from wallaroo.state.log.history import NOTHING, Past, Version
 from wallaroo.state.views.entry_codec import group_prefix, stored_key, stored_value
 
 VERSIONS = b"\xff\xff version"  # key groups are below 65535, so this sorts after all entries
+ENTRIES_AT_ONCE = 2048  # in one transaction: a page of 4 KiB each, if they are far from each other
 _VERSION = struct.Struct(">q")  # followed by the commit's id
 
 
@@ -42,25 +44,33 @@ class CatchUp:
 def apply_commits(
     environment: lmdb.Environment, groups: list[int], history: Past, mark: bytes
 ) -> CatchUp:
-    """Bring key groups to the history's version, in one transaction; return the cost."""
-    applied = 0
-    cold_groups = 0
-    bytes_read = 0
-    with environment.begin(write=True) as write:
-        for group in groups:
-            version = _version(cast(bytes, write.get(place_of(group), UNMARKED)))
-            missing = history.since(group, version)
-            if missing.is_reset:
-                _clear(write, group)
-            if missing.is_cold:
-                cold_groups += 1
-                bytes_read += missing.bytes
-            for entries in missing.steps:
-                applied += _apply(write, group, entries)
-            write.put(place_of(group), mark)
-        fault_point("view.apply")
-    fault_point("view.applied")
-    return CatchUp(applied, cold_groups, bytes_read)
+    """Bring key groups to the history's version; return the cost.
+
+    Transactions are bounded, but for their last group: LMDB holds the pages that one changes in
+    memory, and keeps that for the next one.
+    """
+    done = CatchUp()
+    left = deque(groups)
+    while left:
+        entries = 0
+        with environment.begin(write=True) as write:
+            while left and entries < ENTRIES_AT_ONCE:
+                brought = _bring(write, left.popleft(), history, mark)
+                entries += brought.entries
+                done += brought
+            fault_point("view.apply")
+        fault_point("view.applied")
+    return done
+
+
+def _bring(write: lmdb.Transaction, group: int, history: Past, mark: bytes) -> CatchUp:
+    version = _version(cast(bytes, write.get(place_of(group), UNMARKED)))
+    missing = history.since(group, version)
+    if missing.is_reset:
+        _clear(write, group)
+    applied = sum(_apply(write, group, entries) for entries in missing.steps)
+    write.put(place_of(group), mark)
+    return CatchUp(applied, int(missing.is_cold), missing.bytes if missing.is_cold else 0)
 
 
 def mark_of(version: Version) -> bytes:
