@@ -46,7 +46,7 @@ class LastingRunner(InProcessRunner):
         for task in range(job.tasks):
             if task not in self._states:
                 self._states[task] = self._state(job, plan, task)
-            self._states[task].begin(job.batch, job.version)
+            self._states[task].begin(job.batch, job.version, job.snapshots_due or ())
 
         def opened(_: BatchJob, __: Plan, task: int, ___: int) -> OpenedState:
             state = self._states[task]
@@ -82,5 +82,5 @@ class LastingRunner(InProcessRunner):
 
         storage = deployment.storage
         tuning = deployment.tuning
-        views = Views(plan.key_groups, storage, make, read_log, tuning, CallingExecutor())
+        views = Views(storage, make, read_log, tuning, CallingExecutor())
         return ResidentState(views)

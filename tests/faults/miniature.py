@@ -38,7 +38,7 @@ KEY_GROUPS, TASKS = 2, 2
 # something to delete
 RETAIN = 1
 BATCHES, CHUNKS_PER_BATCH, EVENTS_PER_CHUNK = 2, 2, 40
-TUNING = Tuning(snapshot_every=1, sweep_every=1, sweep_s=0.0, refresh_s=0.0, turns_per_refresh=1)
+TUNING = Tuning(snapshot_every=1, log_commits_max=0, sweep_every=1, sweep_s=0.0, refresh_s=0.0)
 SOURCE, STEP, SEED = "Sequence", "slide window", 5
 
 

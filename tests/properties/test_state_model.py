@@ -39,7 +39,7 @@ from wallaroo.state.log.commits import (
 )
 from wallaroo.state.log.delta import latest
 from wallaroo.state.log.history import History
-from wallaroo.state.log.snapshots import due_groups, in_force
+from wallaroo.state.log.snapshots import in_force
 from wallaroo.state.task_state import TaskState
 from wallaroo.state.views.environments import close_environments
 
@@ -178,7 +178,7 @@ class StateOfACheckpoint(RuleBasedStateMachine):
             deltas += [delta] if delta else []
             if self.batch >= 0:
                 written += state.write_snapshots(
-                    due_groups(batch, KEY_GROUPS, SNAPSHOT_EVERY),
+                    range(batch % SNAPSHOT_EVERY, KEY_GROUPS, SNAPSHOT_EVERY),
                     self.batch,
                     attempt,
                     self.checkpoint.storage,

@@ -33,7 +33,9 @@ class Tuning:
 
     pace: Pace = field(default_factory=Pace)
     sync_s: float = 1.0  # with the level memory: from one sync of all files to the next
-    snapshot_every: int = 64  # batches from one snapshot of a key group to the next
+    # batches from one snapshot of a key group to the next, at least; at low latency: refreshes
+    snapshot_every: int = 32
+    log_commits_max: int = 4096  # since the oldest snapshot in force: a start reads that many
     sweep_every: int = 16  # batches between two searches for files that are no longer needed
     sweep_s: float = 5.0  # between two searches if batches come every few milliseconds
     # bound of a file of commits at low latency: commits of one are removed together
@@ -49,7 +51,6 @@ class Tuning:
     refresh_s: float = 1.0  # at low latency: from one view to the next
     # between two places of a file at which batches and their tasks are cut, about
     mark_bytes: int = 64 * 1024
-    turns_per_refresh: int = 2  # in the rotation of snapshots: all get theirs in half a minute
 
     def inline_bytes(self, tasks: int) -> int:
         """Return how much output of one task is inlined in its token, in a batch of ``tasks``.

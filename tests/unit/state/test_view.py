@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,8 +18,9 @@ from wallaroo.state.log.commits import (
 )
 from wallaroo.state.log.delta import Entry, Origin, encode
 from wallaroo.state.log.history import History
-from wallaroo.state.log.snapshots import due_groups, in_force, oldest_needed
+from wallaroo.state.log.snapshots import SnapshotSchedule, in_force, oldest_needed
 from wallaroo.state.log.storage import LocalStorage
+from wallaroo.state.views import view_updates
 from wallaroo.state.views.environments import CALM_LOOKS, close_environments
 from wallaroo.state.views.view import View
 from wallaroo.state.views.view_updates import CatchUp
@@ -92,6 +95,66 @@ def test_a_view_applies_only_what_it_has_not_seen(tmp_path: Path, log: Log) -> N
     assert view.catch_up(log.at(2)) == CatchUp()
     assert view.read(3, 0, b"sx") == b"2"
     view.close()
+
+
+def test_a_cold_view_is_built_from_a_log_that_is_larger_than_the_memory_for_it(
+    tmp_path: Path, log: Log
+) -> None:
+    """Only the sections of one key group are in memory at a time, not the files."""
+    groups = {
+        group: [Entry(0, b"s%d" % number, bytes(100_000)) for number in range(10)]
+        for group in range(GROUPS)
+    }
+    refs = []
+    for batch in range(3):  # 16 MB each
+        file = f"deltas/{batch}.delta"
+        content, digest = encode(Origin("c", batch, file), groups)
+        log.storage.publish(file, content)
+        refs.append(DeltaRef(file, 0, GROUPS, len(content), 10 * GROUPS, digest))
+        log.commits.publish(Commit(batch, {}, (refs[-1],), id=str(batch)))
+    del content, groups
+    view = View(tmp_path / "view", GROUPS, 0, GROUPS)
+    tracemalloc.start()
+    try:
+        assert view.catch_up(log.at(2)).entries == 480
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8_000_000  # of 48 MB; Python's part, LMDB's pages are bounded by transactions
+    assert view.read(3, 0, b"s9") == bytes(100_000)
+    view.close()
+
+
+def test_a_process_that_dies_between_transactions_leaves_whole_groups_behind(
+    tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view_updates, "ENTRIES_AT_ONCE", 3)
+    for batch in range(2):
+        file = f"deltas/{batch}.delta"
+        groups = {group: [Entry(0, b"sx", b"%d" % batch)] * 2 for group in range(GROUPS)}
+        content, digest = encode(Origin("c", batch, file), groups)
+        log.storage.publish(file, content)
+        ref = DeltaRef(file, 0, GROUPS, len(content), 2 * GROUPS, digest)
+        log.commits.publish(Commit(batch, {}, (ref,), id=str(batch)))
+    view = View(tmp_path / "view", GROUPS, 0, GROUPS)
+    view.catch_up(log.at(0))
+    view.close()
+    passed = []
+
+    def die(name: str) -> None:
+        passed.append(name)
+        if len(passed) == 5:
+            raise ZeroDivisionError
+
+    with monkeypatch.context() as dying:
+        dying.setattr(view_updates, "fault_point", die)
+        with pytest.raises(ZeroDivisionError):
+            view.catch_up(log.at(1))
+    view.close()
+    again = View(tmp_path / "view", GROUPS, 0, GROUPS)
+    assert 0 < again.catch_up(log.at(1)).entries < 2 * GROUPS  # the others had been brought up
+    assert {again.read(group, 0, b"sx") for group in range(GROUPS)} == {b"1"}
+    again.close()
 
 
 def test_a_damaged_view_is_built_again(tmp_path: Path, log: Log) -> None:
@@ -308,10 +371,60 @@ def test_another_snapshot_under_the_name_is_refused(tmp_path: Path, log: Log) ->
         read(tmp_path / "view", log.at(1))
 
 
-def test_every_group_has_its_turn_once_a_rotation() -> None:
-    turns = [group for batch in range(100, 164) for group in due_groups(batch, 130, 64)]
+def of_sizes(batch: int, sizes: dict[int, int], written: int) -> Commit:
+    """A commit whose groups have snapshots of these sizes, as old as their number."""
+    snapshots = tuple(
+        SnapshotRef(f"{group}", group, group + 1, group, size) for group, size in sizes.items()
+    )
+    return Commit(batch, {}, (DeltaRef("d", 0, 4, written, 1),), snapshots)
 
-    assert sorted(turns) == list(range(130))
+
+def test_every_group_gets_its_first_snapshot_whatever_was_written() -> None:
+    schedule = SnapshotSchedule(130, every=64, commits_max=1_000)
+    snapshots: tuple[SnapshotRef, ...] = ()
+    for batch in range(64):
+        due = schedule.due(batch)
+        assert len(due) <= 3
+        new = [SnapshotRef(f"{group}", group, group + 1, batch, 10**9) for group in due]
+        snapshots = in_force(snapshots, new)
+        schedule.committed(Commit(batch, {}, (), snapshots))
+
+    assert len(snapshots) == 130
+    assert schedule.due(64) == ()
+
+
+def test_the_oldest_snapshots_are_next_once_the_log_has_paid_for_them() -> None:
+    schedule = SnapshotSchedule(4, every=2, commits_max=1_000)
+    schedule.committed(of_sizes(10, {0: 100, 1: 100, 2: 100, 3: 100}, written=0))
+    assert schedule.due(11) == ()
+    last = of_sizes(11, {0: 100, 1: 100, 2: 100, 3: 100}, written=49)
+    schedule.committed(last)
+    assert schedule.due(12) == ()
+    schedule.committed(replace(last, deltas=(DeltaRef("e", 0, 4, 51, 1),)))
+    assert schedule.due(13) == (0, 1)
+    new = SnapshotRef("new", 0, 1, 12, 150)
+    schedule.committed(Commit(13, {}, (), in_force(last.snapshots, [new])))
+    assert schedule.due(14) == ()  # 50 are left
+    schedule.committed(
+        Commit(14, {}, (DeltaRef("f", 0, 4, 25, 1),), in_force(last.snapshots, [new]))
+    )
+    assert schedule.due(15) == (1,)
+
+
+def test_a_snapshot_that_is_many_commits_old_is_written_again_though_little_was_written() -> None:
+    schedule = SnapshotSchedule(2, every=2, commits_max=100)
+    schedule.committed(of_sizes(50, {0: 10**9, 1: 10**9}, written=1))
+
+    assert [schedule.due(batch) for batch in (100, 101, 200)] == [(), (0,), (0,)]
+
+
+def test_what_was_written_before_pays_for_all_groups_at_most_once() -> None:
+    schedule = SnapshotSchedule(2, every=1, commits_max=1_000)
+    schedule.committed(of_sizes(5, {0: 100, 1: 100}, written=10**9))
+    assert schedule.due(6) == (0, 1)
+    new = (SnapshotRef("a", 0, 1, 6, 100), SnapshotRef("b", 1, 2, 6, 100))
+    schedule.committed(Commit(6, {}, (), new))
+    assert schedule.due(7) == ()
 
 
 def test_a_newer_snapshot_takes_the_place_of_an_older_one_of_its_groups() -> None:

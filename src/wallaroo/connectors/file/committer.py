@@ -180,8 +180,8 @@ class FileCommitter(SinkCommitter):
         """Return the error for output that is not this checkpoint's."""
         deleting = "" if history.last.exists else ", or set overwrite=True to delete it"
         return PeerError(
-            f"{self._place.target} holds {what}. Nothing was changed. Move {moved} to another place, "
-            f"choose another path{deleting}."
+            f"{self._place.target} holds {what}. Nothing was changed. Move {moved} to another "
+            f"place, choose another path{deleting}."
         )
 
     def _foreign_sink(self, sink: str) -> PeerError:

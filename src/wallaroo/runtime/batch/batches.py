@@ -35,6 +35,7 @@ from wallaroo.runtime.tasks.job import (
 from wallaroo.runtime.tasks.task_runner import TaskRunner
 from wallaroo.sources.log import Position, Reached, SourceLog, from_stored, to_stored
 from wallaroo.state.log.commits import Commit
+from wallaroo.state.log.snapshots import SnapshotSchedule
 
 # newest commits that travel with a job: a view is rarely more than one batch behind
 COMMITS_SENT = 4
@@ -95,6 +96,12 @@ class Batches:
         self._allow = allow
         self._done = done
         self._times = BatchTimes(setup.plan, setup.logs_by_name)
+        tuning = setup.deployment.tuning
+        self._snapshots = SnapshotSchedule(
+            setup.plan.key_groups, tuning.snapshot_every, tuning.log_commits_max
+        )
+        if protocol.last is not None:
+            self._snapshots.committed(protocol.last)
         accounts.upgraded(self._times.upgrades.progress)
         self._under_way: UnderWay | None = None
         self._committing = threading.Lock()
@@ -160,7 +167,7 @@ class Batches:
             steps=self._setup.steps,
             levels=self._setup.plan.levels,
             state_level=self._setup.plan.state_level,
-            writes_snapshots=False,
+            snapshots_due=None,
         )
 
     def _newest(self, last: Commit | None) -> tuple[Commit, ...]:
@@ -197,6 +204,7 @@ class Batches:
         finally:
             self._under_way = None
         trace_point("batch.committed")
+        self._snapshots.committed(commit)
         counts = events_by_source(self._setup.plan, reports)
         if job.upgrade is not None:
             self._times.upgrades.committed(job.upgrade, reports)
@@ -272,10 +280,11 @@ class Batches:
         upgrade = self._times.upgrades.portion(is_idle=ends == start)
         tasks, pieces = self._cut(start, ends, is_wide=upgrade is not None and ends == start)
         self._accounts.batch_begins(tasks)
+        job = self.empty_job(tasks)
         return replace(
-            self.empty_job(tasks),
+            job,
             pieces=pieces,
-            writes_snapshots=True,
+            snapshots_due=self._snapshots.due(job.batch),
             time=self._times.of_batch(self.last, start, ends),
             upgrade=upgrade,
         )

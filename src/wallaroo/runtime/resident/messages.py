@@ -44,7 +44,7 @@ class Epoch:
     batch: int
     committed: int
     pieces: Pieces
-    writes_snapshots: bool
+    snapshots_due: tuple[int, ...] | None
     time: BatchTime = NO_TIME
     is_sampled: bool = True
     committed_id: str = ""
@@ -62,7 +62,7 @@ class Epoch:
             job.batch,
             job.committed,
             job.pieces,
-            job.writes_snapshots,
+            job.snapshots_due,
             job.time,
             job.is_sampled,
             job.version.id,
@@ -76,7 +76,7 @@ class Epoch:
             batch=self.batch,
             committed=self.committed,
             pieces=self.pieces,
-            writes_snapshots=self.writes_snapshots,
+            snapshots_due=self.snapshots_due,
             time=self.time,
             is_sampled=self.is_sampled,
             upgrade=self.upgrade,
@@ -107,7 +107,7 @@ class Ahead:
             common,
             batch=self.batch,
             pieces=self.pieces,
-            writes_snapshots=False,
+            snapshots_due=None,
             is_sampled=self.is_sampled,
             commits=(),
         )

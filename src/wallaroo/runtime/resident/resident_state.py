@@ -21,7 +21,7 @@ The invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from wallaroo.engine.blocks.keys import Key
@@ -68,8 +68,11 @@ class ResidentState:
         self._committed = NEVER  # the last commit that counts
         self._snapshots: tuple[SnapshotRef, ...] = ()
 
-    def begin(self, epoch: int, committed: Version) -> CatchUp:
-        """Begin an attempt of an epoch after a commit; return the work of catching up with it."""
+    def begin(self, epoch: int, committed: Version, due: Sequence[int]) -> CatchUp:
+        """Begin an attempt of an epoch after a commit; return the work of catching up with it.
+
+        A refresh that begins now writes snapshots of the key groups that are ``due``.
+        """
         done = CatchUp()
         known = (self._under_way, self._committed.batch)
         if self._view is None or committed.batch not in known:
@@ -80,7 +83,7 @@ class ResidentState:
         self._pending = Written({}, {})
         self._under_way = epoch
         self._take_refreshed()
-        self._refresh_if_due()
+        self._refresh_if_due(due)
         return done
 
     def _reopen(self, committed: Version) -> CatchUp:
@@ -109,12 +112,14 @@ class ResidentState:
         self._older = WriteLayer()
         self._snapshots = refreshed.snapshots
 
-    def _refresh_if_due(self) -> None:
+    def _refresh_if_due(self, due: Sequence[int]) -> None:
         if not self._views.is_due or self._newer.is_empty:
             return
         self._older = self._newer
         self._newer = WriteLayer()
-        self._views.refresh(self._viewed, self._committed, self._older)
+        unreported = {ref.first for ref in self._snapshots}
+        due = [group for group in due if group not in unreported]
+        self._views.refresh(self._viewed, self._committed, self._older, due)
 
     # -- for the task
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -22,7 +22,6 @@ from wallaroo.state.log.history import (
     Remembered,
     Version,
 )
-from wallaroo.state.log.snapshots import due_groups
 from wallaroo.state.log.storage import Storage
 from wallaroo.state.task_state import TaskState
 
@@ -52,7 +51,6 @@ class Views:
 
     def __init__(
         self,
-        key_groups: int,
         storage: Storage,
         make: Make,
         read_log: ReadLog,
@@ -62,13 +60,11 @@ class Views:
         sys.setswitchinterval(SWITCH_S)
         self.make = make
         self.read_log = read_log
-        self._key_groups = key_groups
         self._storage = storage
         self._tuning = tuning
         self._executor = executor or ThreadPoolExecutor(1, "wallaroo-view")
         self._refresh: Future[RefreshedView] | None = None
         self._refresh_at = 0.0
-        self._turn = 0
 
     def wait(self) -> None:
         """Begin no refresh until the interval has passed again."""
@@ -78,29 +74,24 @@ class Views:
     def is_due(self) -> bool:
         return self._refresh is None and time.monotonic() >= self._refresh_at
 
-    def refresh(self, start: Version, committed: Version, written: WriteLayer) -> None:
-        """Begin to bring a second view to ``committed``.
+    def refresh(
+        self, start: Version, committed: Version, written: WriteLayer, due: Sequence[int]
+    ) -> None:
+        """Begin to bring a second view to ``committed``, and to write snapshots of ``due`` groups.
 
         ``written`` is what the task wrote since ``start``, the commit of the first view.
         """
         self.wait()
-        turns = range(self._turn, self._turn + self._tuning.turns_per_refresh)
-        self._turn = turns.stop % self._tuning.snapshot_every
-        self._refresh = self._executor.submit(self._refreshed, start, committed, written, turns)
+        self._refresh = self._executor.submit(self._refreshed, start, committed, written, due)
 
     def _refreshed(
-        self, start: Version, committed: Version, written: WriteLayer, turns: range
+        self, start: Version, committed: Version, written: WriteLayer, due: Sequence[int]
     ) -> RefreshedView:
         trace_point("view.refresh")
         state = self.make()
         past = self._past(state, start, committed, written)
         state.catch_up(past)
         trace_point("view.refreshed")
-        due = [
-            group
-            for turn in turns
-            for group in due_groups(turn, self._key_groups, self._tuning.snapshot_every)
-        ]
         name = uuid.uuid4().hex[:12]
         snapshots = state.write_snapshots(due, committed.batch, name, self._storage)
         trace_point("view.snapshots")

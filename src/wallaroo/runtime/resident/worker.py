@@ -178,7 +178,7 @@ class ResidentTask:
             plan = plan_of(job.deployment)
             if job.state_level >= 0:
                 state = self._lasting(plan)
-                self._caught_up = state.begin(job.batch, committed)
+                self._caught_up = state.begin(job.batch, committed, job.snapshots_due or ())
                 if self._replica is not None:
                     self._replica.follow(committed.batch)
         except WallarooError as error:
@@ -194,11 +194,7 @@ class ResidentTask:
         if self._state is None:
             deployment = self._common.deployment
             views = Views(
-                plan.key_groups,
-                deployment.storage,
-                lambda: self._made(plan),
-                self._log_at,
-                deployment.tuning,
+                deployment.storage, lambda: self._made(plan), self._log_at, deployment.tuning
             )
             self._state = ResidentState(views)
             if self._replica_groups:

@@ -166,7 +166,7 @@ class BatchJob:
     steps: tuple[str, ...]  # the step table
     levels: int  # the plan's levels
     state_level: int  # the first level with a state step; -1: none
-    writes_snapshots: bool  # whether the state level writes the snapshots that are due
+    snapshots_due: tuple[int, ...] | None  # key groups that write a snapshot; None: none may
     time: BatchTime = NO_TIME
     is_sampled: bool = True  # whether tasks measure the time of steps for some events
     upgrade: Portion | None = None  # stored objects to upgrade, if any are left

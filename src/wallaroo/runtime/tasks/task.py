@@ -44,7 +44,6 @@ from wallaroo.runtime.user_output import worker as user_output
 from wallaroo.sources.log import CutShortError
 from wallaroo.state.log.commits import CommitLog, DeltaRef, SnapshotRef
 from wallaroo.state.log.history import History
-from wallaroo.state.log.snapshots import due_groups
 from wallaroo.state.task_state import StateOfTask, TaskState
 from wallaroo.state.views.view_updates import CatchUp
 
@@ -336,7 +335,8 @@ class Task:
     def _snapshots(self) -> tuple[SnapshotRef, ...]:
         job = self._job
         is_here = job.state_level == self._level.number
-        if self._opened is None or not (job.writes_snapshots and is_here and job.committed >= 0):
+        may_write = job.snapshots_due is not None and job.committed >= 0
+        if self._opened is None or not (may_write and is_here):
             return ()
         return tuple(self._opened.snapshots())
 
@@ -377,8 +377,9 @@ def _open_view(job: BatchJob, plan: Plan, task: int, tasks: int) -> OpenedState:
     deployment = job.deployment
 
     def snapshots() -> list[SnapshotRef]:
-        due = due_groups(job.batch, plan.key_groups, deployment.tuning.snapshot_every)
         name = uuid.uuid4().hex[:12]
-        return state.write_snapshots(due, job.committed, name, deployment.storage)
+        return state.write_snapshots(
+            job.snapshots_due or (), job.committed, name, deployment.storage
+        )
 
     return OpenedState(state, caught_up, snapshots)

@@ -1,12 +1,14 @@
-"""Snapshots in rotation, of a few key groups per batch.
+"""Snapshots of a few key groups per batch, which shorten the log.
 
 These groups write all their entries.
 
-Where it runs: pure (choice of groups, schedule, removal); workers write the files.
+Where it runs: pure (choice of groups, removal); workers write the files.
 
-Group g is due in batch n when n and g's place in the rotation agree modulo ``snapshot_every``.  So
-the log after each snapshot stays short: a group's log is at most so many batches long, and a batch
-writes one part in so many of the state, whatever its size.
+The groups with the oldest snapshots are next.  A snapshot is as large as its group's state, however
+little of that has changed, so the log has to pay for it: ``PAID`` bytes of snapshots for each byte
+of deltas.  So the log is at most about half as large as the state, and what is written follows what
+changes.  A group without a snapshot, or whose last one lies many commits back, writes one in any
+case.
 """
 
 from __future__ import annotations
@@ -15,14 +17,56 @@ from collections.abc import Sequence
 
 from wallaroo.state.log.commits import Commit, SnapshotRef
 
+PAID = 2
 
-def due_groups(batch: int, key_groups: int, every: int) -> tuple[int, ...]:
-    """Return the key groups that write a snapshot in this batch.
 
-    >>> due_groups(64, 128, every=64), due_groups(65, 128, every=64)
-    ((0, 64), (1, 65))
+class SnapshotSchedule:
+    """The choice of the key groups that write a snapshot next.
+
+    One group in ``every`` at most at a time; from all of their range, as tasks own parts of it.
+    ``commits_max`` bounds the age of snapshots, in commits.
     """
-    return tuple(range(batch % every, key_groups, every))
+
+    def __init__(self, key_groups: int, every: int, commits_max: int):
+        self._count = -(-key_groups // every)
+        self._commits_max = commits_max
+        self._order = sorted(range(key_groups), key=lambda group: group % every)
+        self._snapshots: tuple[SnapshotRef, ...] = ()
+        self._by_group: dict[int, SnapshotRef] = {}
+        self._credit = 0  # bytes
+
+    def committed(self, commit: Commit) -> None:
+        """Note the deltas and snapshots of a commit; each commit once, in order."""
+        self._credit += PAID * sum(delta.size for delta in commit.deltas)
+        if commit.snapshots is self._snapshots:
+            return
+        self._credit -= sum(ref.size for ref in set(commit.snapshots) - set(self._snapshots))
+        state = sum(ref.size for ref in commit.snapshots)
+        self._credit = min(max(0, self._credit), state)
+        self._snapshots = commit.snapshots
+        self._by_group = {
+            group: ref for ref in commit.snapshots for group in range(ref.first, ref.end)
+        }
+        self._order.sort(key=self._batch_of)  # stable: the stride remains
+
+    def due(self, batch: int) -> tuple[int, ...]:
+        """Return the key groups that write a snapshot in a batch.
+
+        >>> SnapshotSchedule(128, every=32, commits_max=4096).due(0)
+        (0, 32, 64, 96)
+        """
+        credit = self._credit
+        due = []
+        for group in self._order[: self._count]:
+            size = self._by_group[group].size if group in self._by_group else 0
+            if size > credit and batch - self._batch_of(group) <= self._commits_max:
+                break
+            credit -= size
+            due.append(group)
+        return tuple(due)
+
+    def _batch_of(self, group: int) -> int:
+        return self._by_group[group].batch if group in self._by_group else -1
 
 
 def in_force(old: tuple[SnapshotRef, ...], new: Sequence[SnapshotRef]) -> tuple[SnapshotRef, ...]:

@@ -14,17 +14,17 @@ import pytest
 from wallaroo.engine.blocks.keys import Key, groups_of_task
 from wallaroo.engine.blocks.packing import Packing, packing_of
 from wallaroo.engine.stores.keyed_state import KeyedState
-from wallaroo.instrumentation.tuning import DEFAULT
 from wallaroo.runtime.batch.housekeeping import Housekeeping
 from wallaroo.state.checkpoint import open_checkpoint
 from wallaroo.state.log.commits import Commit
 from wallaroo.state.log.history import History
-from wallaroo.state.log.snapshots import due_groups, in_force
+from wallaroo.state.log.snapshots import in_force
 from wallaroo.state.task_state import TaskState
 from wallaroo.state.views.environments import close_environments
 from wallaroo.steps.kinds import StateComputation
 
 KEY_GROUPS = 128
+EVERY = 64  # batches from one snapshot of a key group to the next
 APPLICATION = '''
 """An application whose import can be noticed, and whose state is a class with slots."""
 
@@ -90,7 +90,7 @@ class Book:
             )
             if last:
                 snapshots += state.write_snapshots(
-                    due_groups(batch, KEY_GROUPS, DEFAULT.snapshot_every),
+                    range(batch % EVERY, KEY_GROUPS, EVERY),
                     committed,
                     "x",
                     self._checkpoint.storage,

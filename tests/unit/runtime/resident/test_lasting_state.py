@@ -36,7 +36,7 @@ class Log:
         """A state of this task that nothing has been read of."""
         storage = self.checkpoint.storage
         tuning = Tuning(refresh_s=refresh_s)
-        return ResidentState(Views(GROUPS, storage, self._make, self._read_log, tuning))
+        return ResidentState(Views(storage, self._make, self._read_log, tuning))
 
     @property
     def committed(self) -> Version:
@@ -56,7 +56,7 @@ class Log:
     def attempt(self, is_committed: bool = True, **written: str | None) -> None:
         """Run an epoch that writes; commit it."""
         epoch = self.batch + 1
-        self.state.begin(epoch, self.committed)
+        self.state.begin(epoch, self.committed, range(GROUPS))
         states: Any = {STEP: Changes(written)}
         name = f"{epoch}.0.0.{len(self.opened)}"
         delta = self.state.write_delta(states, name, self.checkpoint.storage, epoch)
@@ -77,7 +77,7 @@ class Log:
 
     def read(self, key: str) -> bytes | None:
         """Read as the next epoch does; one key, or many at once."""
-        self.state.begin(self.batch + 1, self.committed)
+        self.state.begin(self.batch + 1, self.committed, range(GROUPS))
         reader = self.state.reader(STEP)
         encoded = encode_key(key)
         found = dict(reader.many(group_of(encoded, GROUPS), {encoded: key}))

@@ -33,7 +33,6 @@ def tuning(request: pytest.FixtureRequest) -> Tuning:
     return Tuning(
         Pace(events_first=16, events_min=16, events_max=16),
         refresh_s=request.param,
-        turns_per_refresh=1,
         mark_bytes=128,
     )
 
