@@ -273,9 +273,9 @@ class TaskState:
         for group in groups:
             if self._groups[0] <= group < self._groups[1]:
                 file = f"{SNAPSHOTS}/{batch}.{group}.{attempt}.snapshot"
-                origin = Origin(self._checkpoint, batch, file)
                 entries = self._view.rows(group)
                 self.group_sizes[group] = self._sizes(entries)
+                origin = Origin(self._checkpoint, batch, file, self.group_sizes[group])
                 content, digest = encode(origin, {group: entries})
                 storage.publish(file, content)
                 written.append(SnapshotRef(file, group, group + 1, batch, len(content), digest))

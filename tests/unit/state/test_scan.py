@@ -21,6 +21,7 @@ from wallaroo.state.log.delta import (
     encode,
 )
 from wallaroo.state.log.history import History
+from wallaroo.state.log.snapshots import sizes_in
 from wallaroo.state.task_state import TaskState
 from wallaroo.state.views.entry_codec import KEY_BYTES_MAX
 from wallaroo.state.views.environments import close_environments
@@ -175,8 +176,13 @@ def test_state_that_a_task_drops_is_nowhere_any_more(
     assert [state.reader("totals")(key) for key in ("a", "b")] == [None, b"1"]
     group = group_of(encode_key("a"), GROUPS)
     state.write_snapshots([group], 1, "y", checkpoint.storage)
-    state.write_snapshots(range(GROUPS), 1, "z", checkpoint.storage)
+    snapshots = tuple(state.write_snapshots(range(GROUPS), 1, "z", checkpoint.storage))
     state.close()
+    assert sizes_in(checkpoint.storage, Commit(2, {}, (), snapshots)) == {
+        group: {name: list(size) for name, size in steps.items()}
+        for group, steps in state.group_sizes.items()
+        if steps
+    }
     found = CheckpointReader(checkpoint.root).at()
     in_groups = [steps["totals"] for steps in state.group_sizes.values() if steps]
     assert in_groups == [(found.sizes()["totals"].keys, found.sizes()["totals"].bytes)]

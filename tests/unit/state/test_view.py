@@ -418,6 +418,13 @@ def test_a_snapshot_that_is_many_commits_old_is_written_again_though_little_was_
     assert [schedule.due(batch) for batch in (100, 101, 200)] == [(), (0,), (0,)]
 
 
+def test_while_a_file_is_known_to_be_damaged_snapshots_cost_nothing() -> None:
+    schedule = SnapshotSchedule(4, every=2, commits_max=1_000)
+    schedule.committed(of_sizes(10, dict.fromkeys(range(4), 100), written=0))
+
+    assert (schedule.due(11), schedule.due(11, is_free=True)) == ((), (0, 1))
+
+
 def test_what_was_written_before_pays_for_all_groups_at_most_once() -> None:
     schedule = SnapshotSchedule(2, every=1, commits_max=1_000)
     schedule.committed(of_sizes(5, {0: 100, 1: 100}, written=10**9))

@@ -207,6 +207,11 @@ class RunMeter:
         with self._lock:
             self._steps.batch_done(reports)
 
+    def set_group_sizes(self, sizes: Mapping[int, Mapping[str, tuple[int, int]]]) -> None:
+        """Note the entries and bytes of key groups, by step, from before the run."""
+        with self._lock:
+            self._steps.group_sizes.update(sizes)
+
     def state_is(self, size: Callable[[], StateSize]) -> None:
         """Note the size of the state, which is added up when details are requested."""
         with self._lock:

@@ -59,6 +59,10 @@ class BatchMetrics:
         self._log_failures(commit.batch, reports)
         self._count_losses(commit, reports)
 
+    def state_known(self, sizes: Mapping[int, Mapping[str, tuple[int, int]]]) -> None:
+        """Note the entries and bytes of key groups, by step, from before the run."""
+        self._meter.set_group_sizes(sizes)
+
     def upgraded(self, steps: tuple[StepUpgrade, ...]) -> None:
         """Note how far the upgrade of stored state is."""
         self._meter.set_upgrades(steps)

@@ -284,7 +284,7 @@ class Batches:
         return replace(
             job,
             pieces=pieces,
-            snapshots_due=self._snapshots.due(job.batch),
+            snapshots_due=self._snapshots.due(job.batch, is_free=bool(self.damaged)),
             time=self._times.of_batch(self.last, start, ends),
             upgrade=upgrade,
         )

@@ -54,6 +54,7 @@ from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.log.layout import SPOOL
 from wallaroo.state.log.lease import Lease, LeaseHolder, read_lease
 from wallaroo.state.log.owners import owner_words
+from wallaroo.state.log.snapshots import sizes_in
 from wallaroo.state.replication.replicator import Replicator
 from wallaroo.state.store.objects import CloudObjects
 from wallaroo.state.store.store_log import StoreLog
@@ -322,6 +323,7 @@ def _components(
     limits = pace.limits if pace else None
     intake = AdmissionControl(spec.host.admit, spec.options.tuning.pace.events_first, limits)
     accounts = BatchMetrics(plan, spec.meter)
+    accounts.state_known(sizes_in(opened.checkpoint.storage, opened.checkpoint.last))
     housekeeping = _housekeeping(spec, opened, setup)
     batches = Batches(
         setup,

@@ -4,7 +4,8 @@ Where it runs: pure (bytes in, bytes out).
 
 Format, version 2, big endian::
 
-    head:     "WLRD" u16 version, u16 length, origin as JSON (checkpoint, batch, file)
+    head:     "WLRD" u16 version, u16 length, origin as JSON (checkpoint, batch, file; of snapshots
+              also the entries and bytes of each step)
     sections, one per key group in rising order:
               entries (u16 step, u32 key length, u32 value length, key, value), repeated
     index:    u32 n, then n x (u32 group, u64 offset, u64 length, u32 entries, u32 crc32 of it)
@@ -23,7 +24,7 @@ import json
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
 from wallaroo.errors import CheckpointError
@@ -57,6 +58,15 @@ class Origin:
     checkpoint: str
     batch: int
     file: str  # with its folder; the attempt is part of it
+    # of a snapshot: entries and bytes, by name in the step table
+    sizes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """Return the fields as JSON; those of deltas are as short as they can be."""
+        stated = asdict(self)
+        if not self.sizes:
+            del stated["sizes"]
+        return json.dumps(stated, separators=(",", ":"))
 
 
 class Encoded(NamedTuple):
@@ -66,7 +76,7 @@ class Encoded(NamedTuple):
 
 def encode(origin: Origin, entries_by_group: Mapping[int, Sequence[Row]]) -> Encoded:
     """Return the file's bytes for these entries, and its digest."""
-    stated = json.dumps(asdict(origin), separators=(",", ":")).encode()
+    stated = origin.to_json().encode()
     head = _HEAD.pack(MAGIC, VERSION, len(stated)) + stated
     parts: list[bytes] = [head]
     index: list[bytes] = []

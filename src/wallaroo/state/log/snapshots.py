@@ -2,7 +2,7 @@
 
 These groups write all their entries.
 
-Where it runs: pure (choice of groups, removal); workers write the files.
+Where it runs: driver, workers for the files.
 
 The groups with the oldest snapshots are next.  A snapshot is as large as its group's state, however
 little of that has changed, so the log has to pay for it: ``PAID`` bytes of snapshots for each byte
@@ -13,9 +13,13 @@ case.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
+from wallaroo.errors import WallarooError
 from wallaroo.state.log.commits import Commit, SnapshotRef
+from wallaroo.state.log.delta import DeltaFile
+from wallaroo.state.log.storage import Storage
 
 PAID = 2
 
@@ -49,12 +53,14 @@ class SnapshotSchedule:
         }
         self._order.sort(key=self._batch_of)  # stable: the stride remains
 
-    def due(self, batch: int) -> tuple[int, ...]:
-        """Return the key groups that write a snapshot in a batch.
+    def due(self, batch: int, *, is_free: bool = False) -> tuple[int, ...]:
+        """Return the key groups that write a snapshot in a batch; whatever it costs if it is free.
 
         >>> SnapshotSchedule(128, every=32, commits_max=4096).due(0)
         (0, 32, 64, 96)
         """
+        if is_free:
+            return tuple(self._order[: self._count])
         credit = self._credit
         due = []
         for group in self._order[: self._count]:
@@ -67,6 +73,18 @@ class SnapshotSchedule:
 
     def _batch_of(self, group: int) -> int:
         return self._by_group[group].batch if group in self._by_group else -1
+
+
+def sizes_in(storage: Storage, commit: Commit | None) -> dict[int, Mapping[str, tuple[int, int]]]:
+    """Return the entries and bytes of each key group, by step, as its snapshot states them.
+
+    Groups without one, or whose file is damaged or older than that statement, are left out.
+    """
+    sizes = {}
+    for ref in commit.snapshots if commit is not None else ():
+        with suppress(WallarooError):  # a task that needs the file reports it
+            sizes[ref.first] = DeltaFile(storage.open(ref.file), ref.file).origin.sizes
+    return {group: steps for group, steps in sizes.items() if steps}
 
 
 def in_force(old: tuple[SnapshotRef, ...], new: Sequence[SnapshotRef]) -> tuple[SnapshotRef, ...]:
