@@ -35,7 +35,7 @@ class Tuning:
     sync_s: float = 1.0  # with the level memory: from one sync of all files to the next
     # batches from one snapshot of a key group to the next, at least; at low latency: refreshes
     snapshot_every: int = 32
-    log_commits_max: int = 4096  # since the oldest snapshot in force: a start reads that many
+    log_commits_max: int = 2048  # since the oldest snapshot in force: a start reads that many
     sweep_every: int = 16  # batches between two searches for files that are no longer needed
     sweep_s: float = 5.0  # between two searches if batches come every few milliseconds
     # bound of a file of commits at low latency: commits of one are removed together

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import lmdb
 import pytest
 
 from wallaroo.errors import CheckpointError
@@ -21,9 +22,10 @@ from wallaroo.state.log.history import History
 from wallaroo.state.log.snapshots import SnapshotSchedule, in_force, oldest_needed
 from wallaroo.state.log.storage import LocalStorage
 from wallaroo.state.views import view_updates
+from wallaroo.state.views.entry_codec import stored_key
 from wallaroo.state.views.environments import CALM_LOOKS, close_environments
 from wallaroo.state.views.view import View
-from wallaroo.state.views.view_updates import CatchUp
+from wallaroo.state.views.view_updates import CatchUp, apply_commits, mark_of
 
 GROUPS = 16
 
@@ -128,7 +130,6 @@ def test_a_cold_view_is_built_from_a_log_that_is_larger_than_the_memory_for_it(
 def test_a_process_that_dies_between_transactions_leaves_whole_groups_behind(
     tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(view_updates, "ENTRIES_AT_ONCE", 3)
     for batch in range(2):
         file = f"deltas/{batch}.delta"
         groups = {group: [Entry(0, b"sx", b"%d" % batch)] * 2 for group in range(GROUPS)}
@@ -136,9 +137,9 @@ def test_a_process_that_dies_between_transactions_leaves_whole_groups_behind(
         log.storage.publish(file, content)
         ref = DeltaRef(file, 0, GROUPS, len(content), 2 * GROUPS, digest)
         log.commits.publish(Commit(batch, {}, (ref,), id=str(batch)))
-    view = View(tmp_path / "view", GROUPS, 0, GROUPS)
-    view.catch_up(log.at(0))
-    view.close()
+    environment = lmdb.open(str(tmp_path / "shard"))
+    all_groups = list(range(GROUPS))
+    apply_commits(environment, all_groups, log.at(0), mark_of(log.at(0).version))
     passed = []
 
     def die(name: str) -> None:
@@ -149,12 +150,17 @@ def test_a_process_that_dies_between_transactions_leaves_whole_groups_behind(
     with monkeypatch.context() as dying:
         dying.setattr(view_updates, "fault_point", die)
         with pytest.raises(ZeroDivisionError):
-            view.catch_up(log.at(1))
-    view.close()
-    again = View(tmp_path / "view", GROUPS, 0, GROUPS)
-    assert 0 < again.catch_up(log.at(1)).entries < 2 * GROUPS  # the others had been brought up
-    assert {again.read(group, 0, b"sx") for group in range(GROUPS)} == {b"1"}
-    again.close()
+            apply_commits(environment, all_groups, log.at(1), mark_of(log.at(1).version), 3)
+
+    def read_of(group: int) -> bytes:
+        with environment.begin() as look:
+            return bytes(look.get(stored_key(group, 0, b"sx")))
+
+    assert [read_of(group)[-1:] for group in range(5)] == [b"1"] * 4 + [b"0"]
+    done = apply_commits(environment, all_groups, log.at(1), mark_of(log.at(1).version), 3)
+    assert done.entries == 2 * (GROUPS - 4)  # the first four had been brought up
+    assert {read_of(group)[-1:] for group in range(GROUPS)} == {b"1"}
+    environment.close()
 
 
 def test_a_damaged_view_is_built_again(tmp_path: Path, log: Log) -> None:
@@ -418,11 +424,22 @@ def test_a_snapshot_that_is_many_commits_old_is_written_again_though_little_was_
     assert [schedule.due(batch) for batch in (100, 101, 200)] == [(), (0,), (0,)]
 
 
-def test_while_a_file_is_known_to_be_damaged_snapshots_cost_nothing() -> None:
+def test_snapshots_are_renewed_once_whatever_that_costs() -> None:
+    """As after damage to a file that they make unnecessary."""
     schedule = SnapshotSchedule(4, every=2, commits_max=1_000)
-    schedule.committed(of_sizes(10, dict.fromkeys(range(4), 100), written=0))
-
-    assert (schedule.due(11), schedule.due(11, is_free=True)) == ((), (0, 1))
+    last = of_sizes(10, dict.fromkeys(range(4), 100), written=0)
+    schedule.committed(last)
+    assert schedule.due(11) == ()
+    schedule.renew(11, damages=1)
+    assert schedule.due(11) == (0, 1)
+    new = [SnapshotRef(f"new {group}", group, group + 1, 11, 100) for group in (0, 1)]
+    last = Commit(12, {}, (), in_force(last.snapshots, new))
+    schedule.committed(last)
+    schedule.renew(13, damages=1)
+    assert schedule.due(13) == (2, 3)
+    new = [SnapshotRef(f"new {group}", group, group + 1, 13, 100) for group in (2, 3)]
+    schedule.committed(Commit(14, {}, (), in_force(last.snapshots, new)))
+    assert schedule.due(15) == ()
 
 
 def test_what_was_written_before_pays_for_all_groups_at_most_once() -> None:

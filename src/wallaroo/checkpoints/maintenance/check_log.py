@@ -165,6 +165,6 @@ def _consequence(
         return f"{which} are lost; the newest state is whole. {RESTORE} to be able to go back."
     return (
         f"{which} cannot be rebuilt if a view is lost or damaged. {RESTORE}; or let the "
-        f"application run: from intact views it writes new snapshots of all key groups within "
-        f"{SNAPSHOT_TURN} batches{'; or ' + back if back else ''}."
+        f"application run: from intact views it writes new snapshots of all key groups, within "
+        f"{SNAPSHOT_TURN} batches of finding the damage{'; or ' + back if back else ''}."
     )

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from wallaroo.instrumentation.tuning import DEFAULT
 from wallaroo.state.log.commits import Commit, DeltaRef, SnapshotRef
 from wallaroo.state.log.line import Line
 from wallaroo.state.log.storage import WAYS_OUT
 
-SNAPSHOT_TURN = 64  # batches: state.snapshots
+SNAPSHOT_TURN = DEFAULT.snapshot_every  # batches
 
 
 @dataclass(frozen=True, slots=True)

@@ -377,9 +377,7 @@ _GROUP = ("key_group",)
 _UP_TO = "Event time up to which nothing is expected any more, in unix time."
 _BEHIND = "How far that is behind the clock."
 _AS_OF = "as of its key groups' last snapshots."
-_COMPLETE = (
-    "complete after as many batches as the rotation has (64), a minute at the default batch time"
-)
+_COMPLETE = "which are written as the log grows: it is at most about half as large as the state"
 _EVOLVING = "steps whose stored objects may be of an earlier form"
 _HELD_BACK = "windows with a delay may hold it back"
 

@@ -35,7 +35,6 @@ from wallaroo.runtime.tasks.job import (
 from wallaroo.runtime.tasks.task_runner import TaskRunner
 from wallaroo.sources.log import Position, Reached, SourceLog, from_stored, to_stored
 from wallaroo.state.log.commits import Commit
-from wallaroo.state.log.snapshots import SnapshotSchedule
 
 # newest commits that travel with a job: a view is rarely more than one batch behind
 COMMITS_SENT = 4
@@ -96,12 +95,6 @@ class Batches:
         self._allow = allow
         self._done = done
         self._times = BatchTimes(setup.plan, setup.logs_by_name)
-        tuning = setup.deployment.tuning
-        self._snapshots = SnapshotSchedule(
-            setup.plan.key_groups, tuning.snapshot_every, tuning.log_commits_max
-        )
-        if protocol.last is not None:
-            self._snapshots.committed(protocol.last)
         accounts.upgraded(self._times.upgrades.progress)
         self._under_way: UnderWay | None = None
         self._committing = threading.Lock()
@@ -204,7 +197,6 @@ class Batches:
         finally:
             self._under_way = None
         trace_point("batch.committed")
-        self._snapshots.committed(commit)
         counts = events_by_source(self._setup.plan, reports)
         if job.upgrade is not None:
             self._times.upgrades.committed(job.upgrade, reports)
@@ -284,7 +276,7 @@ class Batches:
         return replace(
             job,
             pieces=pieces,
-            snapshots_due=self._snapshots.due(job.batch, is_free=bool(self.damaged)),
+            snapshots_due=self._housekeeping.snapshots_due(job.batch),
             time=self._times.of_batch(self.last, start, ends),
             upgrade=upgrade,
         )

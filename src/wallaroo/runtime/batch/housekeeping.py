@@ -26,7 +26,7 @@ from wallaroo.options import RunOptions
 from wallaroo.state.checkpoint import Checkpoint
 from wallaroo.state.log.commits import Commit
 from wallaroo.state.log.layout import DELTAS, SNAPSHOTS
-from wallaroo.state.log.snapshots import oldest_needed
+from wallaroo.state.log.snapshots import SnapshotSchedule, oldest_needed
 
 
 def _never(name: str) -> bool:
@@ -56,8 +56,12 @@ class Housekeeping:
         self._report: Callable[[str], None] = _ignore
         self._floor: int | None = None
         self._retained: deque[Commit] = deque()
+        self._snapshots = SnapshotSchedule(
+            key_groups, tuning.snapshot_every, tuning.log_commits_max
+        )
         for batch in checkpoint.commits.batches()[-self._retain :]:
             self._retained.append(checkpoint.commits.read(batch))
+            self._snapshots.committed(self._retained[-1])
         self._look_at_floor()
         self._sweep(is_running=False)
 
@@ -109,6 +113,11 @@ class Housekeeping:
         """Return the checkpoint's files that the scrub found damaged, each with its defect."""
         return self._scrub.damaged
 
+    def snapshots_due(self, batch: int) -> tuple[int, ...]:
+        """Return the key groups that write a snapshot in a batch."""
+        self._snapshots.renew(batch, len(self.damaged))
+        return self._snapshots.due(batch)
+
     def report_to(self, report: Callable[[str], None]) -> None:
         """Report damaged files from now on, once each, from another thread."""
         self._report = report
@@ -120,6 +129,7 @@ class Housekeeping:
     def committed(self, commit: Commit) -> None:
         """Note a commit; sweep and scrub at intervals."""
         self._retained.append(commit)
+        self._snapshots.committed(commit)
         for _ in range(self._surplus(0)):
             self._retained.popleft()
         self._look_at_floor()

@@ -58,7 +58,7 @@ class Origin:
     checkpoint: str
     batch: int
     file: str  # with its folder; the attempt is part of it
-    # of a snapshot: entries and bytes, by name in the step table
+    # entries and bytes by name in the step table; only snapshots state them
     sizes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def to_json(self) -> str:

@@ -80,7 +80,7 @@ class History:
     def _commit(self, batch: int) -> Commit:
         if batch not in self._commits:
             commit = self._read_commit(batch)
-            # of thousands of commits, only their deltas and ids are needed
+            # there may be thousands, and only their deltas and ids are needed
             is_last = batch == self.batch
             self._commits[batch] = (
                 commit if is_last else replace(commit, offsets={}, snapshots=(), sinks={})

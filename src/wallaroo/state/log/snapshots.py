@@ -38,6 +38,8 @@ class SnapshotSchedule:
         self._snapshots: tuple[SnapshotRef, ...] = ()
         self._by_group: dict[int, SnapshotRef] = {}
         self._credit = 0  # bytes
+        self._damages = 0
+        self._renewed_at = -1
 
     def committed(self, commit: Commit) -> None:
         """Note the deltas and snapshots of a commit; each commit once, in order."""
@@ -53,19 +55,27 @@ class SnapshotSchedule:
         }
         self._order.sort(key=self._batch_of)  # stable: the stride remains
 
-    def due(self, batch: int, *, is_free: bool = False) -> tuple[int, ...]:
-        """Return the key groups that write a snapshot in a batch; whatever it costs if it is free.
+    def renew(self, batch: int, damages: int) -> None:
+        """Let all groups write a snapshot from this batch on, if more files are damaged than before.
+
+        They do so once, whatever it costs: so no damaged file is needed any more.
+        """
+        if damages > self._damages:
+            self._damages = damages
+            self._renewed_at = batch
+
+    def due(self, batch: int) -> tuple[int, ...]:
+        """Return the key groups that write a snapshot in a batch.
 
         >>> SnapshotSchedule(128, every=32, commits_max=4096).due(0)
         (0, 32, 64, 96)
         """
-        if is_free:
-            return tuple(self._order[: self._count])
         credit = self._credit
+        oldest = max(batch - self._commits_max, self._renewed_at)
         due = []
         for group in self._order[: self._count]:
             size = self._by_group[group].size if group in self._by_group else 0
-            if size > credit and batch - self._batch_of(group) <= self._commits_max:
+            if size > credit and self._batch_of(group) >= oldest:
                 break
             credit -= size
             due.append(group)

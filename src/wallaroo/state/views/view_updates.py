@@ -42,7 +42,11 @@ class CatchUp:
 
 
 def apply_commits(
-    environment: lmdb.Environment, groups: list[int], history: Past, mark: bytes
+    environment: lmdb.Environment,
+    groups: list[int],
+    history: Past,
+    mark: bytes,
+    entries_at_once: int = ENTRIES_AT_ONCE,
 ) -> CatchUp:
     """Bring key groups to the history's version; return the cost.
 
@@ -54,7 +58,7 @@ def apply_commits(
     while left:
         entries = 0
         with environment.begin(write=True) as write:
-            while left and entries < ENTRIES_AT_ONCE:
+            while left and entries < entries_at_once:
                 brought = _bring(write, left.popleft(), history, mark)
                 entries += brought.entries
                 done += brought
