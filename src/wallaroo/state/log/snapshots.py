@@ -56,7 +56,7 @@ class SnapshotSchedule:
         self._order.sort(key=self._batch_of)  # stable: the stride remains
 
     def renew(self, batch: int, damages: int) -> None:
-        """Let all groups write a snapshot from this batch on, if more files are damaged than before.
+        """Let all groups write a snapshot from this batch on if more files are damaged than before.
 
         They do so once, whatever it costs: so no damaged file is needed any more.
         """
