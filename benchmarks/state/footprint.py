@@ -17,10 +17,9 @@ import sys
 import threading
 import time
 
-from benchmarks.lib import loads
 from benchmarks.lib.machine import Report, median, settings_of
 from benchmarks.lib.processes import Memory, memory_by_kind
-from benchmarks.state.take_over import Pair, pair_options
+from benchmarks.state.take_over import Pair, exact_pair, pair_options
 
 SETTLE_S = 10.0  # from a phase's beginning to its figures
 PORTION = 100_000  # events that are sent at once; so many wait, too
@@ -30,15 +29,9 @@ ALL_MIB_MAX = 700.0
 def main() -> int:
     """Measure and report."""
     args = _options()
-    loads.prepare()
     report = Report("footprint", settings_of(args))
-    with loads.scratch(args.scratch) as folder:
-        run = Pair(folder, args)
-        try:
-            _measure(run, args, report)
-            run.require_exact()
-        finally:
-            run.end()
+    with exact_pair(args) as run:
+        _measure(run, args, report)
     return report.finish(args.json)
 
 

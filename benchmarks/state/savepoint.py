@@ -21,9 +21,8 @@ import threading
 import time
 from pathlib import Path
 
-from benchmarks.lib import loads
 from benchmarks.lib.machine import BenchmarkError, Report, settings_of
-from benchmarks.state.take_over import Pair, pair_options
+from benchmarks.state.take_over import Pair, exact_pair, pair_options
 from wallaroo.checkpoints.maintenance.verification import verify
 
 BEFORE_S = 20.0  # without a savepoint
@@ -34,16 +33,10 @@ LOAD_S = 900.0  # of events that are there to be sent
 def main() -> int:
     """Measure and report."""
     args = _options()
-    loads.prepare()
     report = Report("savepoint", settings_of(args))
-    with loads.scratch(args.scratch) as folder:
-        run = Pair(folder, args)
-        try:
-            run.load(args.keys)
-            _measure(run, args, report)
-            run.require_exact()
-        finally:
-            run.end()
+    with exact_pair(args) as run:
+        run.load(args.keys)
+        _measure(run, args, report)
     return report.finish(args.json)
 
 

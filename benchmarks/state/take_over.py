@@ -24,7 +24,8 @@ import time
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -46,16 +47,10 @@ AFTER_S = 8.0  # of load from the kill on, at least
 def main() -> int:
     """Measure and report."""
     args = _options()
-    loads.prepare()
     report = Report("take_over", settings_of(args))
-    with loads.scratch(args.scratch) as folder:
-        pair = Pair(folder, args)
-        try:
-            pair.load(args.keys)
-            times = [pair.kill() for _ in range(args.kills)]
-            pair.require_exact()
-        finally:
-            pair.end()
+    with exact_pair(args) as pair:
+        pair.load(args.keys)
+        times = [pair.kill() for _ in range(args.kills)]
     report.add("median", statistics.median(times), "s", at_most=WITHOUT_OUTPUT_S_WANTED)
     report.add("longest", max(times), "s", at_most=WITHOUT_OUTPUT_S_WANTED)
     report.notes.append(f"each: {', '.join(f'{seconds:.2f}' for seconds in times)} s")
@@ -208,6 +203,19 @@ class Pair:
         for run in self._all:
             run.kill()
             run.wait()
+
+
+@contextmanager
+def exact_pair(args: argparse.Namespace) -> Iterator[Pair]:
+    """Start a pair; at the end of the block compare its output and kill what is left."""
+    loads.prepare()
+    with loads.scratch(args.scratch) as folder:
+        pair = Pair(folder, args)
+        try:
+            yield pair
+            pair.require_exact()
+        finally:
+            pair.end()
 
 
 if __name__ == "__main__":
