@@ -12,7 +12,6 @@ retained.
 from __future__ import annotations
 
 import difflib
-import errno
 import mmap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -21,15 +20,13 @@ from pathlib import Path
 from wallaroo.checkpoints.inspection.keyed import StoredEntry, keyed, step_of
 from wallaroo.checkpoints.inspection.step_forms import StepForms
 from wallaroo.engine.blocks.keys import Key, encode_key, group_of
-from wallaroo.errors import CheckpointError, PeerError
+from wallaroo.errors import CheckpointError
 from wallaroo.state.log.commits import Commit, CommitLog, DeltaRef
 from wallaroo.state.log.delta import Row, latest
 from wallaroo.state.log.history import NOTHING, History
 from wallaroo.state.log.layout import read_identity
-from wallaroo.state.log.storage import Content, LocalStorage
+from wallaroo.state.log.storage import PART_BYTES_MIN, Content, LocalStorage, read_errors
 
-# smaller files are read at once: an open file costs more than their bytes
-MAPPED_BYTES_MIN = 1 << 16
 # newest commits tried while an application deletes them: at worst it commits every few milliseconds
 ATTEMPTS = 20
 
@@ -38,27 +35,14 @@ ATTEMPTS = 20
 class MappedStorage(LocalStorage):
     """Local storage that maps large files, so that only accessed pages are loaded."""
 
-    mapped_bytes_min: int = MAPPED_BYTES_MIN
+    mapped_bytes_min: int = PART_BYTES_MIN
 
     def open(self, name: str) -> Content:
         path = Path(self.root, name)
-        try:
-            with path.open("rb") as file:
-                if path.stat().st_size < self.mapped_bytes_min:
-                    return file.read()
-                # DeltaFile slices and measures it
-                return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except FileNotFoundError as error:
-            raise CheckpointError(
-                f"the checkpoint lacks {path}, which a commit refers to."
-            ) from error
-        except OSError as error:
-            fix = (
-                "Raise the limit (ulimit -n)."
-                if error.errno == errno.EMFILE
-                else "Make it readable to this user."
-            )
-            raise PeerError(f"{path} cannot be read: {error.strerror}. {fix}") from error
+        with read_errors(path), path.open("rb") as file:
+            if path.stat().st_size < self.mapped_bytes_min:
+                return file.read()
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +148,7 @@ class StateAt:
 class CheckpointReader:
     """A checkpoint folder, for reading only."""
 
-    def __init__(self, root: Path, mapped_bytes_min: int = MAPPED_BYTES_MIN):
+    def __init__(self, root: Path, mapped_bytes_min: int = PART_BYTES_MIN):
         self.id = read_identity(root)
         self.root = root
         self._storage = LocalStorage(str(root), False)

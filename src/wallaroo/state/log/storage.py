@@ -9,6 +9,7 @@ changed; only a log grows, record by record.  With ``is_durable`` it survives a 
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from wallaroo.durable.whole_file import write_whole
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.instrumentation.faults import fault_point
 
-PART_BYTES_MIN = 1 << 16  # smaller files are read at once
+PART_BYTES_MIN = 1 << 16  # smaller files are read at once: to open one costs more than its bytes
 WAYS_OUT = (
     "Restore the file from a backup of the checkpoint. `wallaroo state verify` on the checkpoint "
     "says what else is damaged, and which commits are whole."
@@ -79,7 +80,7 @@ class FileContent:
 
     def __getitem__(self, part: slice, /) -> bytes:
         start, end, _ = part.indices(self.size)
-        with _read_errors(self.path), self.path.open("rb") as file:
+        with read_errors(self.path), self.path.open("rb") as file:
             file.seek(start)
             return file.read(end - start)
 
@@ -98,12 +99,12 @@ class LocalStorage:
 
     def read(self, name: str) -> bytes:
         path = Path(self.root, name)
-        with _read_errors(path):
+        with read_errors(path):
             return path.read_bytes()
 
     def open(self, name: str) -> Content:
         path = Path(self.root, name)
-        with _read_errors(path):
+        with read_errors(path):
             size = path.stat().st_size
         return self.read(name) if size < PART_BYTES_MIN else FileContent(path, size)
 
@@ -136,7 +137,8 @@ class LocalStorage:
 
 
 @contextmanager
-def _read_errors(path: Path) -> Iterator[None]:
+def read_errors(path: Path) -> Iterator[None]:
+    """Raise CheckpointError for a file that is missing, PeerError if it cannot be read."""
     try:
         yield
     except FileNotFoundError as error:
@@ -144,10 +146,10 @@ def _read_errors(path: Path) -> Iterator[None]:
             f"the checkpoint lacks {path}, which a commit refers to. {WAYS_OUT}"
         ) from error
     except OSError as error:
-        raise PeerError(
-            f"{path} cannot be read: {error.strerror}. Make it readable to this user, or "
-            f"repair the disk."
-        ) from error
+        fix = "Make it readable to this user, or repair the disk."
+        if error.errno == errno.EMFILE:
+            fix = "Raise the limit (ulimit -n)."
+        raise PeerError(f"{path} cannot be read: {error.strerror}. {fix}") from error
 
 
 @contextmanager
