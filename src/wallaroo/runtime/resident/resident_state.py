@@ -28,6 +28,7 @@ from wallaroo.engine.blocks.keys import Key
 from wallaroo.engine.stores.keyed_state import KeyedState
 from wallaroo.engine.stores.operator_state import OperatorState
 from wallaroo.engine.stores.sorted_state import Change, EntryReader
+from wallaroo.errors import CheckpointError
 from wallaroo.runtime.resident.view_refresh import Views
 from wallaroo.runtime.resident.write_buffer import BufferedEntries, BufferedStates, WriteLayer
 from wallaroo.state.log.commits import DeltaRef, SnapshotRef
@@ -82,7 +83,10 @@ class ResidentState:
         self._committed = committed
         self._pending = Written({}, {})
         self._under_way = epoch
-        self._take_refreshed()
+        try:
+            self._take_refreshed()
+        except CheckpointError:  # a file that was removed meanwhile, with the commit it was for
+            done += self._reopen(committed)
         self._refresh_if_due(due)
         return done
 

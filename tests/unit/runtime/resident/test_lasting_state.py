@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from wallaroo.engine.blocks.keys import encode_key, group_of
+from wallaroo.errors import CheckpointError
 from wallaroo.instrumentation.tuning import Tuning
 from wallaroo.runtime.resident.resident_state import ResidentState
 from wallaroo.runtime.resident.view_refresh import Views
@@ -177,6 +179,35 @@ def test_a_refreshed_view_is_made_of_what_the_task_wrote_itself(
     assert again.read("a") == str(log.batch - 1).encode()
     assert again.read("b") is None
     again.state.release()
+
+
+def test_a_refresh_whose_files_were_removed_meanwhile_begins_again_from_the_log(
+    log: Log, eventually: Callable[..., Any]
+) -> None:
+    """A sweep removes what no retained commit needs, a background catch-up may be slower."""
+    log.attempt(a="1")
+    log.state.release()
+    log.state = log.opened_state(refresh_s=0.0)
+    log.attempt(b="1")
+    close_environments()
+    shutil.rmtree(log.checkpoint.view_root)
+    failed: list[int] = []
+
+    def read_log(committed: int) -> History:
+        if threading.current_thread() is not threading.main_thread() and not failed:
+            failed.append(committed)
+            raise CheckpointError("the checkpoint lacks a file")
+        return log._read_log(committed)
+
+    log.state._views.read_log = read_log
+
+    def has_begun_again() -> bool:
+        log.attempt(c=str(log.batch))
+        return bool(failed) and len(log.opened) > 2
+
+    eventually(has_begun_again, "the log is read again")
+    assert (log.read("a"), log.read("b")) == (b"1", b"1")
+    assert log.read("c") == str(log.batch - 1).encode()
 
 
 def test_what_is_at_another_commit_is_read_out_of_the_log(
