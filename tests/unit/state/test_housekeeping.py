@@ -88,6 +88,15 @@ def test_what_an_older_retained_commit_needs_stays(checkpoint: Checkpoint) -> No
     assert len(checkpoint.storage.names("snapshots")) == 4
 
 
+def test_snapshots_of_a_commit_that_is_under_way_are_not_due_again(checkpoint: Checkpoint) -> None:
+    """With a store, the next batch is planned before its answer: `committed` is called later."""
+    keeper = Housekeeping(checkpoint, GROUPS, retain=4)
+    due = keeper.snapshots_due(0, None)
+    assert due
+    written = tuple(snapshot(checkpoint, group, 0) for group in range(GROUPS))
+    assert keeper.snapshots_due(1, Commit(0, {}, (), written)) == ()
+
+
 def test_what_no_commit_names_goes_at_the_start(checkpoint: Checkpoint) -> None:
     checkpoint.storage.publish("deltas/9.0.1.zombie.delta", b"")
     checkpoint.storage.publish("snapshots/9.0.zombie.snapshot", b"")

@@ -393,7 +393,7 @@ def test_every_group_gets_its_first_snapshot_whatever_was_written() -> None:
         assert len(due) <= 3
         new = [SnapshotRef(f"{group}", group, group + 1, batch, 10**9) for group in due]
         snapshots = in_force(snapshots, new)
-        schedule.committed(Commit(batch, {}, (), snapshots))
+        schedule.note(Commit(batch, {}, (), snapshots))
 
     assert len(snapshots) == 130
     assert schedule.due(64) == ()
@@ -401,25 +401,35 @@ def test_every_group_gets_its_first_snapshot_whatever_was_written() -> None:
 
 def test_the_oldest_snapshots_are_next_once_the_log_has_paid_for_them() -> None:
     schedule = SnapshotSchedule(4, every=2, commits_max=1_000)
-    schedule.committed(of_sizes(10, {0: 100, 1: 100, 2: 100, 3: 100}, written=0))
+    schedule.note(of_sizes(10, {0: 100, 1: 100, 2: 100, 3: 100}, written=0))
     assert schedule.due(11) == ()
     last = of_sizes(11, {0: 100, 1: 100, 2: 100, 3: 100}, written=49)
-    schedule.committed(last)
+    schedule.note(last)
     assert schedule.due(12) == ()
-    schedule.committed(replace(last, deltas=(DeltaRef("e", 0, 4, 51, 1),)))
+    schedule.note(replace(last, batch=12, deltas=(DeltaRef("e", 0, 4, 51, 1),)))
     assert schedule.due(13) == (0, 1)
     new = SnapshotRef("new", 0, 1, 12, 150)
-    schedule.committed(Commit(13, {}, (), in_force(last.snapshots, [new])))
+    schedule.note(Commit(13, {}, (), in_force(last.snapshots, [new])))
     assert schedule.due(14) == ()  # 50 are left
-    schedule.committed(
-        Commit(14, {}, (DeltaRef("f", 0, 4, 25, 1),), in_force(last.snapshots, [new]))
-    )
+    schedule.note(Commit(14, {}, (DeltaRef("f", 0, 4, 25, 1),), in_force(last.snapshots, [new])))
     assert schedule.due(15) == (1,)
+
+
+def test_a_commit_counts_once_however_often_it_is_the_last() -> None:
+    """A batch may be planned again, and with a store the last commit is not retained yet."""
+    schedule = SnapshotSchedule(2, every=1, commits_max=1_000)
+    schedule.note(of_sizes(10, {0: 100, 1: 100}, written=0))
+    last = of_sizes(11, {0: 100, 1: 100}, written=30)
+    schedule.note(last)
+    schedule.note(last)
+    assert schedule.due(12) == ()
+    schedule.note(replace(last, batch=12))
+    assert schedule.due(13) == (0,)
 
 
 def test_a_snapshot_that_is_many_commits_old_is_written_again_though_little_was_written() -> None:
     schedule = SnapshotSchedule(2, every=2, commits_max=100)
-    schedule.committed(of_sizes(50, {0: 10**9, 1: 10**9}, written=1))
+    schedule.note(of_sizes(50, {0: 10**9, 1: 10**9}, written=1))
 
     assert [schedule.due(batch) for batch in (100, 101, 200)] == [(), (0,), (0,)]
 
@@ -428,26 +438,26 @@ def test_snapshots_are_renewed_once_whatever_that_costs() -> None:
     """As after damage to a file that they make unnecessary."""
     schedule = SnapshotSchedule(4, every=2, commits_max=1_000)
     last = of_sizes(10, dict.fromkeys(range(4), 100), written=0)
-    schedule.committed(last)
+    schedule.note(last)
     assert schedule.due(11) == ()
     schedule.renew(11, damages=1)
     assert schedule.due(11) == (0, 1)
     new = [SnapshotRef(f"new {group}", group, group + 1, 11, 100) for group in (0, 1)]
     last = Commit(12, {}, (), in_force(last.snapshots, new))
-    schedule.committed(last)
+    schedule.note(last)
     schedule.renew(13, damages=1)
     assert schedule.due(13) == (2, 3)
     new = [SnapshotRef(f"new {group}", group, group + 1, 13, 100) for group in (2, 3)]
-    schedule.committed(Commit(14, {}, (), in_force(last.snapshots, new)))
+    schedule.note(Commit(14, {}, (), in_force(last.snapshots, new)))
     assert schedule.due(15) == ()
 
 
 def test_what_was_written_before_pays_for_all_groups_at_most_once() -> None:
     schedule = SnapshotSchedule(2, every=1, commits_max=1_000)
-    schedule.committed(of_sizes(5, {0: 100, 1: 100}, written=10**9))
+    schedule.note(of_sizes(5, {0: 100, 1: 100}, written=10**9))
     assert schedule.due(6) == (0, 1)
     new = (SnapshotRef("a", 0, 1, 6, 100), SnapshotRef("b", 1, 2, 6, 100))
-    schedule.committed(Commit(6, {}, (), new))
+    schedule.note(Commit(6, {}, (), new))
     assert schedule.due(7) == ()
 
 

@@ -276,7 +276,7 @@ class Batches:
         return replace(
             job,
             pieces=pieces,
-            snapshots_due=self._housekeeping.snapshots_due(job.batch),
+            snapshots_due=self._housekeeping.snapshots_due(job.batch, self.last),
             time=self._times.of_batch(self.last, start, ends),
             upgrade=upgrade,
         )

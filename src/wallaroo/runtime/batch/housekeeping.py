@@ -61,7 +61,6 @@ class Housekeeping:
         )
         for batch in checkpoint.commits.batches()[-self._retain :]:
             self._retained.append(checkpoint.commits.read(batch))
-            self._snapshots.committed(self._retained[-1])
         self._look_at_floor()
         self._sweep(is_running=False)
 
@@ -113,8 +112,13 @@ class Housekeeping:
         """Return the checkpoint's files that the scrub found damaged, each with its defect."""
         return self._scrub.damaged
 
-    def snapshots_due(self, batch: int) -> tuple[int, ...]:
-        """Return the key groups that write a snapshot in a batch."""
+    def snapshots_due(self, batch: int, last: Commit | None) -> tuple[int, ...]:
+        """Return the key groups that write a snapshot in the batch after the last commit.
+
+        That may still be under way: `committed` is called later.
+        """
+        if last is not None:
+            self._snapshots.note(last)
         self._snapshots.renew(batch, len(self.damaged))
         return self._snapshots.due(batch)
 
@@ -129,7 +133,6 @@ class Housekeeping:
     def committed(self, commit: Commit) -> None:
         """Note a commit; sweep and scrub at intervals."""
         self._retained.append(commit)
-        self._snapshots.committed(commit)
         for _ in range(self._surplus(0)):
             self._retained.popleft()
         self._look_at_floor()

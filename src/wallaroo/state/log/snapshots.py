@@ -35,14 +35,18 @@ class SnapshotSchedule:
         self._count = -(-key_groups // every)
         self._commits_max = commits_max
         self._order = sorted(range(key_groups), key=lambda group: group % every)
+        self._noted = -1  # the last commit
         self._snapshots: tuple[SnapshotRef, ...] = ()
         self._by_group: dict[int, SnapshotRef] = {}
         self._credit = 0  # bytes
         self._damages = 0
         self._renewed_at = -1
 
-    def committed(self, commit: Commit) -> None:
-        """Note the deltas and snapshots of a commit; each commit once, in order."""
+    def note(self, commit: Commit) -> None:
+        """Note the deltas and snapshots of the last commit, once; commits come in order."""
+        if commit.batch <= self._noted:
+            return
+        self._noted = commit.batch
         self._credit += PAID * sum(delta.size for delta in commit.deltas)
         if commit.snapshots is self._snapshots:
             return
