@@ -29,7 +29,7 @@ GIB = 1024**3
 # bytes free; the backlog of one source may fill the former within minutes
 DISK_FAIL = GIB // 4
 DISK_WARN = 2 * GIB
-MEMORY_WARN = 2 * GIB  # the JVM takes about 1 GiB, each Python worker about 100 MiB
+MEMORY_WARN = 2 * GIB  # with --host micro-batch, the JVM takes 1.2 GiB of it
 FSYNC_WARN_MS = 20.0  # a batch waits for several syncs
 _JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)[^"]*"')
 

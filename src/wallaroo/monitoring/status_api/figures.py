@@ -377,7 +377,7 @@ _GROUP = ("key_group",)
 _UP_TO = "Event time up to which nothing is expected any more, in unix time."
 _BEHIND = "How far that is behind the clock."
 _AS_OF = "as of its key groups' last snapshots."
-_COMPLETE = "which are written as the log grows: it is at most about half as large as the state"
+_WRITTEN = "these are written as the log grows: it is at most about half as large as the state"
 _EVOLVING = "steps whose stored objects may be of an earlier form"
 _HELD_BACK = "windows with a delay may hold it back"
 
@@ -561,9 +561,9 @@ _OF_STATE = (
     Figure("state_written", "bytes", "Bytes of state written by committed batches.", Kind.COUNTER,
            (), _one(lambda _, details: details.state_changes[1])),
     Figure("state", "entries", f"State entries of a step, {_AS_OF}", Kind.GAUGE, _STEP,
-           _state_step(lambda sums: sums[0]), _COMPLETE),
+           _state_step(lambda sums: sums[0]), _WRITTEN),
     Figure("state", "bytes", f"State of a step, {_AS_OF}", Kind.GAUGE, _STEP,
-           _state_step(lambda sums: sums[1]), _COMPLETE),
+           _state_step(lambda sums: sums[1]), _WRITTEN),
     Figure("key_group", "entries", "State entries in a key group's last snapshot.", Kind.GAUGE,
            _GROUP, _group(lambda details: details.group_entries)),
     Figure("key_group", "events", "Events by key group, estimated from samples.", Kind.COUNTER,
