@@ -2,7 +2,7 @@
 
     python -m tests.verification --app sequence --kills 20
     python -m tests.verification --app sequence --changes pairs
-    python -m tests.verification --app sequence --deeds partition
+    python -m tests.verification --app sequence --faults partition
 
 Where it runs: a terminal; the application's processes are its children.
 """
@@ -75,7 +75,7 @@ def build_parser() -> argparse.ArgumentParser:
         type=int,
         default=2,
         metavar="N",
-        help="with --changes and --deeds partition: workers at the start (default: %(default)s)",
+        help="with --changes and --faults partition: workers at the start (default: %(default)s)",
     )
     parser.add_argument(
         "--replicas",
@@ -87,7 +87,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--store",
         action="store_true",
-        help="with --deeds partition: the checkpoint is in an object store on a host of its own, "
+        help="with --faults partition: the checkpoint is in an object store on a host of its own, "
         "and no two hosts share a folder",
     )
     parser.set_defaults(handler=verification_command)
@@ -125,7 +125,7 @@ def verification_command(options: argparse.Namespace) -> int:
             "--host in-process has no --changes and partitions, which need Spark.", "Omit --host."
         )
     if options.store and Fault.PARTITION not in options.faults:
-        raise wrong("--store goes with --deeds partition.", "Leave it out.")
+        raise wrong("--store goes with --faults partition.", "Leave it out.")
     if options.changes and not workers_after(options.changes, options.workers):
         raise wrong(
             f"--changes {','.join(options.changes)} leaves none of {options.workers} workers, and "
@@ -149,13 +149,13 @@ def _cases(options: argparse.Namespace) -> dict[str, type[Case]]:
 def _refuse_with_partitions(options: argparse.Namespace) -> None:
     if options.faults != (Fault.PARTITION,) or options.changes or options.receiver:
         raise wrong(
-            "--deeds partition runs on hosts of its own, without other faults, --changes and "
+            "--faults partition runs on hosts of its own, without other faults, --changes and "
             "--receiver.",
             "Leave the others out.",
         )
     reason = unsupported_reason()
     if reason:
-        raise wrong(f"--deeds partition: {reason}.", "Run it as root on Linux.")
+        raise wrong(f"--faults partition: {reason}.", "Run it as root on Linux.")
 
 
 def _verify(chosen: VerifyOptions, folder: Path, options: argparse.Namespace) -> Result:
