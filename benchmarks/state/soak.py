@@ -54,6 +54,7 @@ BURST_AHEAD = 400_000  # events that wait meanwhile
 WARM_UP = 0.2  # of the time: caches and the heap fill
 GROWTH_MAX = 0.05  # an hour, of what is held
 WAIT_S = 600.0
+SETTLED_MS = 1_000  # a line that is due later may be there or not
 LOOK_S = 0.2
 ENTRIES = "wallaroo_state_entries{"
 KINDS = ("worker", "driver", "ingress", "jvm")
@@ -267,7 +268,9 @@ def _soak(run: Run, args: argparse.Namespace, report: Report) -> None:
     report.add("rate", (run.sent - first) / (time.monotonic() - began), "events/s")
     run.finish()
     _conclude(report, samples, recoveries)
-    _compare(run, report)
+    lines = Counter(run.output.read_text().splitlines())
+    report.add("events", run.sent, "")
+    report.add("lines, each there once", compare(lines, run.sent), "")
 
 
 def _full_rate(run: Run) -> float:
@@ -406,25 +409,27 @@ def expected(total: int) -> Iterator[tuple[int, str]]:
             yield payment // visitors.EVENTS_PER_MS, f"pair {order} {payment}"
 
 
-def _compare(run: Run, report: Report) -> None:
-    """Raise unless each line that is due is there once, and no other."""
-    left = Counter(run.output.read_text().splitlines())
-    end_ms = run.sent // visitors.EVENTS_PER_MS
-    missing = []
+def compare(left: Counter[str], sent: int) -> int:
+    """Return how many lines are due, each of which is there once.
+
+    Raises BenchmarkError if one is lost or repeated, or one is there that no event explains.
+    """
+    left = Counter(left)
+    end_ms = sent // visitors.EVENTS_PER_MS
+    wrong = []
     due = 0
-    for at_ms, line in expected(run.sent):
+    for at_ms, line in expected(sent):
         count = left.pop(line, 0)
-        is_due = at_ms < end_ms - 1_000
+        is_due = at_ms < end_ms - SETTLED_MS
         due += is_due
         if count > 1 or (is_due and not count):
-            missing.append(f"{count} x {line}")
-    if missing or left:
+            wrong.append(f"{count} x {line}")
+    if wrong or left:
         raise BenchmarkError(
-            f"{len(missing)} lines missing or repeated: {missing[:5]}; {left.total()} that no event "
-            f"explains: {list(left)[:5]}"
+            f"{len(wrong)} lines lost or repeated: {wrong[:5]}; "
+            f"{left.total()} that no event explains: {list(left)[:5]}"
         )
-    report.add("events", run.sent, "")
-    report.add("lines, each there once", due, "")
+    return due
 
 
 if __name__ == "__main__":

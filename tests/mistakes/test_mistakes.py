@@ -88,7 +88,7 @@ def test_a_mistake_is_answered_before_spark_starts(
         raise AssertionError("Spark was started")
 
     monkeypatch.setattr(jvm_process, "begin_jvm", lambda name, options: None)
-    monkeypatch.setattr(host_session, "open_session", started)
+    monkeypatch.setattr(host_session, "open_context", started)
 
     def run(words: list[str]) -> int:
         return main(["run", "--no-live", *words])

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import pyspark
 import pytest
 
 import wallaroo
@@ -52,7 +53,7 @@ def _no_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def spark(monkeypatch: pytest.MonkeyPatch) -> StartsWhenAsked:
     starting = StartsWhenAsked()
-    monkeypatch.setattr(host_session, "open_session", starting)
+    monkeypatch.setattr(host_session, "open_context", starting)
     return starting
 
 
@@ -89,8 +90,8 @@ def test_a_run_that_is_stopped_while_it_starts_ends_without_an_error(
         assert may_go_on.wait(END_S_MAX)
         return Mock()
 
-    monkeypatch.setattr(host_session, "open_session", started)
-    monkeypatch.setattr(host_session, "close_session", lambda session: None)
+    monkeypatch.setattr(host_session, "open_context", started)
+    monkeypatch.setattr(host_session, "close_context", lambda context: None)
     handle = runner.launch(application(tmp_path, tmp_path / "out"), wallaroo.RunOptions())
     assert has_begun.wait(END_S_MAX)
     handle.stop()
@@ -202,3 +203,42 @@ def test_a_worker_ends_without_a_word_where_spark_has_hung_up(raised: str, is_sa
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=END_S_MAX
     )
     assert (raised in ended.stderr) is is_said
+
+
+def test_the_workers_daemon_imports_pyspark_from_its_folder_not_from_the_archive() -> None:
+    package = Path(pyspark.__file__).parent
+    zipped = package / "python" / "lib" / "pyspark.zip"
+    assert zipped.exists()
+    code = (
+        "from wallaroo.spark.session import worker_daemon\n"
+        "worker_daemon.leave_zipped_pyspark()\n"
+        "import pyspark\nprint(pyspark.__file__)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(zipped), *sys.path])}
+    ended = subprocess.run(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True, env=environment
+    )
+    assert ended.stdout.strip() == pyspark.__file__
+
+
+def test_a_resident_run_opens_no_session_of_spark_sql_and_one_can_be_opened_after_it(
+    tmp_path: Path,
+) -> None:
+    code = (
+        "import sys, wallaroo\n"
+        "from pathlib import Path\n"
+        "from pyspark.sql import SparkSession\n"
+        "from tests.unit.spark.test_start import application\n"
+        "folder = Path(sys.argv[1])\n"
+        "sessions = []\n"
+        "with wallaroo.run(application(folder, folder / 'out.txt')) as run:\n"
+        "    sessions.append(SparkSession.getActiveSession())\n"
+        "    run.result()\n"
+        "spark = SparkSession.builder.master('local[1]').getOrCreate()\n"
+        "print(sessions, spark.range(3).count(), (folder / 'out.txt').read_text())\n"
+        "spark.stop()\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE, text=True, check=True
+    )
+    assert ended.stdout.split() == ["[None]", "3", "a"]

@@ -210,6 +210,8 @@ def prepare_environment(master: str) -> None:
     """Set the environment of Spark's processes."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    # the program that finds the JVM's command line
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", f"{COMPILER} {NO_SAMPLES} -XX:+UseSerialGC")
     if is_loopback(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # workers import this very package, installed or not

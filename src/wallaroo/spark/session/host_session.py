@@ -1,4 +1,4 @@
-"""The opening, interruption and closing of a host's Spark session."""
+"""The opening, interruption and closing of a host's Spark context, and its session if needed."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from wallaroo.spark.jvm.jvm import Jvm
 from wallaroo.spark.jvm.jvm_process import JvmProcess
 from wallaroo.spark.jvm.settings import conf_of, is_local, is_loopback
 from wallaroo.spark.jvm.stderr import quiet_from_now
-from wallaroo.spark.session.session import close_session, open_session
+from wallaroo.spark.session.session import close_context, open_context, session_in
 from wallaroo.spark.session.spark_errors import GONE
 
 CLOSE_S = 20.0  # for Spark to stop; then its JVM is killed
 
 
 class HostSession:
-    """The Spark session of a host.  ``given`` is a session that stays open."""
+    """The Spark context of a host.  ``given`` is a session that stays open."""
 
     def __init__(
         self,
@@ -33,6 +33,7 @@ class HostSession:
         self._name = name
         self._options = options
         self._is_own = given is None
+        self._context = given.sparkContext if given else None
         self._session = given
         self._jvm = Jvm(begun)
         self.master = str(given.sparkContext.master) if given else options.master
@@ -58,23 +59,26 @@ class HostSession:
 
     @property
     def is_open(self) -> bool:
-        """Return whether there is a session by now."""
-        return self._session is not None
+        """Return whether there is a context by now."""
+        return self._context is not None
 
     @property
     def session(self) -> SparkSession:
-        """Return the session, once it is open."""
-        assert self._session is not None
+        """Return the session, which is opened if it is not."""
+        if self._session is None:
+            self._session = session_in(self.context)
         return self._session
 
     @property
     def context(self) -> SparkContext:
-        return self.session.sparkContext
+        """Return the context, once it is open."""
+        assert self._context is not None
+        return self._context
 
     def open(self, scratch: Path) -> None:
         """Start Spark."""
         options = self._options
-        self._session = open_session(
+        self._context = open_context(
             self._name,
             options.master,
             scratch,
@@ -86,33 +90,33 @@ class HostSession:
     def interrupt(self, group: str) -> None:
         """End the wait of a start: for Spark, or for a group of jobs."""
         quiet_from_now()
-        if self._session is None:
+        if self._context is None:
             self._jvm.kill()
             return
         with contextlib.suppress(*GONE):
-            self._session.sparkContext.cancelJobGroup(group)
+            self._context.cancelJobGroup(group)
 
     def quiet(self) -> None:
         """Discard the output of Spark's processes from now on: complaints about their end."""
         quiet_from_now()
 
     def discard(self) -> None:
-        """End a JVM that was started for a session that is not opened."""
-        if self._session is None:
+        """End a JVM that was started for a context that is not opened."""
+        if self._context is None:
             self._jvm.kill()
 
     def close(self) -> None:
         """Stop Spark, unless the session was given."""
-        session = self._session
-        if session is None or not self._is_own:
+        context = self._context
+        if context is None or not self._is_own:
             return
-        closing = threading.Thread(target=_close, args=(session,), daemon=True)
+        closing = threading.Thread(target=_close, args=(context,), daemon=True)
         closing.start()
         closing.join(CLOSE_S)
         if closing.is_alive():
             self._jvm.kill()
 
 
-def _close(session: SparkSession) -> None:
+def _close(context: SparkContext) -> None:
     with contextlib.suppress(*GONE):  # it has ended already
-        close_session(session)
+        close_context(context)
