@@ -97,6 +97,10 @@ LAZY = {
         "wallaroo.api.application",
         "wallaroo.api.building",
     ): "import wallaroo stays fast: only who builds needs checks and planner",
+    (
+        "wallaroo.spark.session.worker_daemon",
+        "pyspark.daemon",
+    ): "the path is put right before PySpark is imported",
     ("wallaroo.api.application", "wallaroo.dataflow.graph"): "only notebooks draw",
     ("wallaroo.api.pipeline", "wallaroo.dataflow.graph.svg"): "only notebooks draw",
     (

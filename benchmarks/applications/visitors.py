@@ -99,12 +99,12 @@ def timed(event: Event, visit: Visit, context: wallaroo.Context) -> None:
 def is_over(visit: Visit, context: wallaroo.Context, name: str) -> str:
     """Report a visitor's steps."""
     context.drop_state()
-    return f"timer {context.key} {visit.steps}"
+    return f"timer {context.key!r} {visit.steps}"
 
 
 def is_gone(visit: Visit, context: wallaroo.Context) -> str:
     """Report the steps of a visitor whose state expired."""
-    return f"gone {context.key} {visit.steps}"
+    return f"gone {context.key!r} {visit.steps}"
 
 
 @wallaroo.state_computation(

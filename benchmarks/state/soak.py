@@ -236,8 +236,7 @@ class Run:
             raise BenchmarkError(f"it ended with {self.process.returncode}: {self._last_log()}")
 
     def _is_idle(self) -> bool:
-        sources = self.status().get("sources")
-        return bool(sources) and not sources[0]["backlog_events"]
+        return any(not each["backlog_events"] for each in self.status().get("sources", ()))
 
     def end(self) -> None:
         """Kill what is left."""

@@ -12,7 +12,7 @@ have one order.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from itertools import pairwise, starmap
@@ -33,7 +33,7 @@ from wallaroo.sources.log import (
     SourceLog,
 )
 from wallaroo.spool.check import check_spool
-from wallaroo.spool.connections import read_open
+from wallaroo.spool.connections import Statements, read_open
 from wallaroo.spool.format import CHUNK_HEADER, Boundary, Chunk, SpoolHead, folder_of, segments_of
 from wallaroo.spool.offsets import SpoolOffset
 from wallaroo.spool.reader import SpoolReader
@@ -72,6 +72,7 @@ class SpoolLog(SourceLog):
     has_times: bool = False  # chunks' notes hold the times of events
     framing: Framing | None = None  # None: chunks are not cut
     is_ended: bool = False  # it ends wherever it ends now
+    _connections: Statements = field(default_factory=Statements, compare=False, repr=False)
 
     def beginning(self) -> Position:
         return Position(0, 0)
@@ -171,11 +172,10 @@ class SpoolLog(SourceLog):
 
     def ended(self, partitions: Collection[str], position: Position) -> Collection[str]:
         """Return the closed connections whose last event is before the position."""
-        found = read_open(self.folder) if partitions else None
-        if found is None:
-            return ()
-        closed = found.are_closed([int(each) for each in partitions if each], position.events)
-        return [str(each) for each in closed]
+        if (stated := read_open(self.folder)) is not None:
+            self._connections.add(stated)
+        numbers = [int(each) for each in partitions if each]
+        return [str(each) for each in self._connections.closed(numbers, position.events)]
 
     def require(self, position: Position) -> None:
         """Raise CheckpointError unless this checkpoint's spool reaches to the position."""

@@ -23,6 +23,7 @@ from pathlib import Path
 from wallaroo.durable.whole_file import write_whole
 
 FILE = "open"
+STATEMENTS_MAX = 256
 NUMBERS = 1 << 32  # a chunk's header has room for this many
 
 
@@ -42,6 +43,34 @@ class OpenConnections:
 
     def _is_known(self, connection: int) -> bool:
         return 0 < (self.following - connection) % NUMBERS < NUMBERS // 2
+
+
+class Statements:
+    """Statements of the file while input waited: more connections may have closed since.
+
+    The newest statement that a position has reached counts.  Of a long backlog some are dropped,
+    at equal distances; connections then count as open for a little longer.
+    """
+
+    def __init__(self) -> None:
+        self._statements: list[OpenConnections] = []
+
+    def add(self, stated: OpenConnections) -> None:
+        """Add a statement that was read, which may be the last one again."""
+        if self._statements and self._statements[-1] == stated:
+            return
+        self._statements.append(stated)
+        if len(self._statements) > STATEMENTS_MAX:
+            events = [each.events for each in self._statements]
+            inner = range(1, len(events) - 1)
+            del self._statements[min(inner, key=lambda at: events[at + 1] - events[at - 1])]
+
+    def closed(self, connections: Collection[int], events: int) -> list[int]:
+        """Return the connections whose last event came before ``events``, which never falls."""
+        statements = self._statements
+        while len(statements) > 1 and statements[1].events <= events:
+            del statements[0]
+        return statements[0].are_closed(connections, events) if statements else []
 
 
 def following(number: int, connection: int) -> int:

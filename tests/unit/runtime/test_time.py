@@ -4,8 +4,11 @@ ends, and a batch that dies changes nothing.
 
 from __future__ import annotations
 
+import itertools
 import socket
 import struct
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,8 @@ from tests.conformance.apps import in_time, sessions, waiting
 from tests.conformance.apps.steps import sink
 from tests.conformance.cases import TIMED_LINES as LINES
 from tests.conformance.cases import in_time_case, per_key
+from tests.unit.runtime.applications import text
+from wallaroo.aggregations import Count
 from wallaroo.instrumentation.tuning import Pace, Tuning
 from wallaroo.options import RunOptions
 from wallaroo.runtime.batch import commit_protocol
@@ -206,5 +211,47 @@ def test_each_connection_has_a_watermark_until_it_closes(
             eventually(lambda: run.status().events_done == 3, "the last event")
             assert source_time().watermark == 30.0
     finally:
+        run.stop()
+        assert run.wait(400)
+
+
+@wallaroo.computation(name="slow")
+def slow(click: sessions.Click) -> sessions.Click:
+    time.sleep(0.01)
+    return click
+
+
+def test_closed_connections_hold_no_time_back_although_others_close_all_the_time(
+    tmp_path: Path, eventually: Callable[..., None]
+) -> None:
+    """Each client sends one event and leaves; more come than the application keeps up with."""
+    source = wallaroo.TCPSourceConfig("clicks", "127.0.0.1", "0", text)
+    windows = wallaroo.range_windows(sessions.SECOND).over(Count(), name="seconds")
+    clicks = (
+        wallaroo.source("clicks", source)
+        .to(sessions.parse)
+        .to(slow)
+        .with_event_time(sessions.time_of, allow_before_1980=True)
+    )
+    counts = clicks.key_by(sessions.key_of).to(windows).map(str)
+    run = new_run(wallaroo.build_application("clients", counts.to_sink(sink(tmp_path))))
+    run.start()
+    is_over = threading.Event()
+
+    def send() -> None:
+        for second in itertools.count():
+            with socket.create_connection(run.addresses["clicks"], 10) as client:
+                client.sendall(framed(f"a {second} 0"))
+            if is_over.wait(0.003):
+                return
+
+    sending = threading.Thread(target=send)
+    sending.start()
+    try:
+        eventually(lambda: run.status().outputs >= 20, "windows are over")
+        assert run.status().sources[0].backlog_events > 0
+    finally:
+        is_over.set()
+        sending.join()
         run.stop()
         assert run.wait(400)

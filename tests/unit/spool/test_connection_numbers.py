@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from wallaroo.ingress.source_store import SourceStore, open_store
-from wallaroo.spool.connections import NUMBERS, following, read_open
+from wallaroo.spool.connections import (
+    NUMBERS,
+    STATEMENTS_MAX,
+    OpenConnections,
+    Statements,
+    following,
+    read_open,
+)
 
 
 def opened(folder: Path) -> SourceStore:
@@ -54,3 +61,19 @@ def test_a_new_process_uses_no_number_again_also_where_the_clock_went_back(
 def test_numbers_begin_again_at_their_end() -> None:
     assert following(NUMBERS - 1, NUMBERS - 1) == 0
     assert following(0, NUMBERS - 1) == 0
+
+
+@pytest.mark.parametrize("waiting", [3, 10 * STATEMENTS_MAX])
+def test_a_connection_has_closed_once_its_events_are_read_whatever_closed_since(
+    waiting: int,
+) -> None:
+    """Connection n sends event n and closes; reading lags so many behind."""
+    statements = Statements()
+    closed: set[int] = set()
+    for number in range(4 * waiting):
+        statements.add(OpenConnections(number + 1, number + 1, frozenset()))
+        position = max(0, number - waiting)
+        found = statements.closed(range(position + 2), position)
+        assert all(each < position for each in found)
+        closed.update(found)
+    assert len(closed) > 2 * waiting

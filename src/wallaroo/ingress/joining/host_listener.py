@@ -213,7 +213,8 @@ class HostListener:
         head, found, boundaries = head_of(message, payload)
         if head.as_of_ns:  # by this host's clock
             head = replace(head, as_of_ns=time.time_ns())
-        part.open = found or part.open
+        if found is not None:
+            part.connections.add(found)
         is_news = not part.is_known or part.head() != head
         part.report(head, boundaries)
         if is_news:

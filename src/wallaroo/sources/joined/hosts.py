@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from wallaroo.network.tls_sockets import Address
-from wallaroo.spool.connections import OpenConnections
+from wallaroo.spool.connections import Statements
 from wallaroo.spool.format import Boundary, SpoolHead
 
 BEGINNING = Boundary()
@@ -41,7 +41,7 @@ class HostPart:
     """One source's spool on an ingress host: `SpoolPlaces`, as the host reports them."""
 
     def __init__(self) -> None:
-        self.open: OpenConnections | None = None
+        self.connections = Statements()
         self.is_known = False  # the host has reported it since it connected
         self.returned_at = 0  # events there when it did: time waits until these are read
         self._lock = threading.Lock()

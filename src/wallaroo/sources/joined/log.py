@@ -256,12 +256,14 @@ class SeveralSpools(SourceLog):
         for key, connections in by_key.items():
             host = hosts.get(key)
             is_known = host is not None and key in parts
-            stated = host.parts[self._source].open if host is not None and host.parts else None
             numbers = [int(each) for each in connections if each]
             if not is_known:
                 closed = numbers
+            elif host is not None and host.parts:
+                stated = host.parts[self._source].connections
+                closed = stated.closed(numbers, parts[key].events)
             else:
-                closed = stated.are_closed(numbers, parts[key].events) if stated else []
+                closed = []
             ended += [f"{key}/{each}" for each in closed]
             if "" in connections and f"{key}/" not in waited_for:
                 ended.append(f"{key}/")

@@ -13,6 +13,9 @@ import sys
 import traceback
 from pathlib import Path
 
+from wallaroo.processes.killed_workers import report_deaths
+from wallaroo.processes.orphans import end_forks_with_this_process
+
 NEEDED = ("pyspark.worker", "wallaroo.runtime.tasks.task", "wallaroo.spark.resident.job")
 ZIPPED = "/python/lib/pyspark.zip"
 
@@ -61,11 +64,7 @@ class LastWords:
 def main() -> None:
     """Fork workers until Spark has no more use for them."""
     leave_zipped_pyspark()
-    from pyspark import daemon
-
-    from wallaroo.processes.killed_workers import report_deaths
-    from wallaroo.processes.orphans import end_forks_with_this_process
-
+    daemon = importlib.import_module("pyspark.daemon")
     vars(daemon)["traceback"] = LastWords
     import_needed()
     end_forks_with_this_process()
