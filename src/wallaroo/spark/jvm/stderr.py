@@ -72,7 +72,10 @@ def filtered_stderr() -> int:
     read, write = os.pipe()
     _is_closing.clear()
     forwarding = threading.Thread(target=_forward, args=(read,), name="spark-stderr", daemon=True)
-    _forwarding[:] = [*filter(threading.Thread.is_alive, _forwarding), forwarding]
+    others = [*filter(threading.Thread.is_alive, _forwarding)]
+    if not others:
+        _words.clear()  # of a former JVM
+    _forwarding[:] = [*others, forwarding]
     forwarding.start()
     return write
 
