@@ -5,8 +5,11 @@ Where it runs: tests.  The program is Debian's mosquitto.
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
+import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -51,3 +54,43 @@ def running_mosquitto(folder: Path, *, is_open: bool = True) -> Iterator[Mosquit
         yield server
     finally:
         server.stop()
+
+
+CONNACK_UNAVAILABLE = b"\x20\x02\x00\x03"  # of MQTT 3.1.1: the broker has no use for clients now
+
+
+@contextmanager
+def refusing_at_first(broker: Mosquitto, refusals: int) -> Iterator[int]:
+    """A port before a broker: the first clients hear that it is unavailable, as of one that starts.
+
+    Mosquitto itself has no setting for that.
+    """
+
+    def pump(source: socket.socket, target: socket.socket) -> None:
+        try:
+            while content := source.recv(65536):
+                target.sendall(content)
+        except OSError:
+            pass
+        for each in (source, target):
+            each.close()
+
+    def serve() -> None:
+        for number in itertools.count():
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return
+            if number < refusals:
+                client.recv(4096)
+                client.sendall(CONNACK_UNAVAILABLE)
+                client.close()
+                continue
+            server = socket.create_connection(("127.0.0.1", broker.port))
+            for ends in ((client, server), (server, client)):
+                threading.Thread(target=pump, args=ends, daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=serve, daemon=True).start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)

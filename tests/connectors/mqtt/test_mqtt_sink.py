@@ -20,7 +20,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 import wallaroo
 from tests.connectors.file.files import staged
-from tests.connectors.mqtt.server import PROGRAM, Mosquitto, running_mosquitto
+from tests.connectors.mqtt.server import PROGRAM, Mosquitto, refusing_at_first, running_mosquitto
 from tests.unit.sinks.identities import commit_of, history_to
 from wallaroo.errors import PeerError, WallarooParameterError
 from wallaroo.sinks import MQTTSinkConfig, SinkCommitter
@@ -104,6 +104,20 @@ class TestOnABroker:
                 done = subprocess.run(arguments, env=environment, check=False, timeout=400)
                 assert done.returncode == code
             eventually(lambda: len(set(found)) == 700, "all messages")
+
+    def test_a_broker_that_is_unavailable_for_now_is_tried_again(
+        self, tmp_path: Path, eventually: Eventually
+    ) -> None:
+        with (
+            running_mosquitto(tmp_path / "mqtt") as broker,
+            received(broker) as found,
+            refusing_at_first(broker, 2) as port,
+        ):
+            config = MQTTSinkConfig("127.0.0.1", "out", port=port)
+            committer = opened(config, tmp_path / "s")
+            committer.commit(commit_of(0), tokens_of(config, tmp_path / "s", 0, "m"))
+            eventually(lambda: found == [b"m"], "the message")
+            committer.close(DRAIN_S)
 
     def test_a_client_that_is_not_allowed_ends_the_run(self, tmp_path: Path) -> None:
         with running_mosquitto(tmp_path / "mqtt", is_open=False) as broker:

@@ -12,7 +12,7 @@ import pytest
 from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion
 
-from tests.connectors.mqtt.server import PROGRAM, running_mosquitto
+from tests.connectors.mqtt.server import PROGRAM, refusing_at_first, running_mosquitto
 from tests.unit.sources.own import copying
 from wallaroo.errors import PeerError, WallarooParameterError
 from wallaroo.options import RunOptions
@@ -115,6 +115,21 @@ class TestOnABroker:
             ).open_feed(resume)
             lost = f"{words} 'other'"  # the feed before still runs
             eventually(lambda: later.next_run() and re.search(lost, caplog.text), "a line")
+
+    def test_a_broker_that_is_unavailable_for_now_is_waited_for(
+        self, tmp_path: Path, eventually: Eventually
+    ) -> None:
+        with (
+            running_mosquitto(tmp_path) as broker,
+            refusing_at_first(broker, 2) as port,
+        ):
+            feed: Any = source(port).open_feed(b"")
+            eventually(lambda: "is unavailable" in feed.next_run().problem, "it says so")
+            log = tmp_path / "log"
+            subscribed = "wallaroo-messages 1 in/+"
+            eventually(lambda: feed.next_run() and subscribed in log.read_text(), "subscribed")
+            publish(broker.port, 0, 1)
+            eventually(lambda: feed.next_run().events, "the message")
 
     def test_a_client_that_is_not_allowed_ends_the_run(self, tmp_path: Path) -> None:
         with running_mosquitto(tmp_path, is_open=False) as broker:

@@ -13,6 +13,7 @@ from typing import Any
 from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion
 
+from wallaroo.connectors.mqtt.reasons import will_pass
 from wallaroo.connectors.mqtt.sink import MQTTSinkConfig
 from wallaroo.instrumentation.faults import fault_point
 from wallaroo.network.client_errors import ClientErrors, sentence_of
@@ -93,7 +94,7 @@ class MQTTSession(SlicedSession):
 
     def _connected(self, _: Any, __: Any, ___: Any, reason: Any, ____: Any) -> None:
         if reason.is_failure:
-            self._fail(f"it refuses the client: {reason}", is_transient=False)
+            self._fail(f"it refuses the client: {reason}", is_transient=will_pass(reason))
             return
         with self._changed:
             self._is_open = True

@@ -18,6 +18,7 @@ from typing import Any
 from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion
 
+from wallaroo.connectors.mqtt.reasons import will_pass
 from wallaroo.connectors.mqtt.source import MQTTSourceConfig
 from wallaroo.errors import PeerError
 from wallaroo.sources.feed import framed
@@ -66,6 +67,8 @@ class Subscriber:
             raise self._refusal
 
     def _on_connect(self, _: Any, __: Any, flags: Any, reason: Any, ____: Any) -> None:
+        if will_pass(reason):
+            return  # the broker closes the connection: this is a break like others
         if reason.is_failure:
             self._refuse(f"the client '{self._client_id}': {reason}")
             return
