@@ -61,7 +61,7 @@ CONNACK_UNAVAILABLE = b"\x20\x02\x00\x03"  # of MQTT 3.1.1: the broker has no us
 
 @contextmanager
 def refusing_at_first(broker: Mosquitto, refusals: int) -> Iterator[int]:
-    """A port before a broker: the first clients hear that it is unavailable, as of one that starts.
+    """A port before a broker: it answers the first clients that it is unavailable.
 
     Mosquitto itself has no setting for that.
     """

@@ -74,7 +74,7 @@ def filtered_stderr() -> int:
     forwarding = threading.Thread(target=_forward, args=(read,), name="spark-stderr", daemon=True)
     others = [*filter(threading.Thread.is_alive, _forwarding)]
     if not others:
-        _words.clear()  # of a former JVM
+        _words.clear()  # those of a former JVM
     _forwarding[:] = [*others, forwarding]
     forwarding.start()
     return write
