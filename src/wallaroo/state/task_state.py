@@ -264,6 +264,8 @@ class TaskState:
         for key, raw in changes:
             group, encoded = self._locate(key)
             by_group[group].append((step, encoded, raw))
+            if raw is None:
+                self._located.pop(key, None)  # most keys that leave never return
 
     def write_snapshots(
         self, groups: Iterable[int], batch: int, attempt: str, storage: Storage

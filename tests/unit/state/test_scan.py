@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wallaroo.checkpoints.inspection.reader import CheckpointReader
-from wallaroo.engine.blocks.keys import encode_key, group_of
+from wallaroo.engine.blocks.keys import Key, encode_key, group_of
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.log.commits import Commit, CommitLog, DeltaRef
 from wallaroo.state.log.delta import (
@@ -192,3 +192,16 @@ def test_state_that_a_task_drops_is_nowhere_any_more(
     name = f"snapshots/1.{group}.y.snapshot"
     snapshot = DeltaFile(checkpoint.storage.read(name), name)
     assert b"sa" not in [entry.key for entry in snapshot.entries(group)]
+
+
+def test_a_task_keeps_nothing_of_keys_whose_state_was_dropped(
+    checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    """A run of months has many more keys than are there at a time."""
+    located: dict[Key, tuple[int, bytes]] = {}
+    state = TaskState(tmp_path / "view", GROUPS, (0, GROUPS), STEPS, checkpoint.id, located)
+    state.by_group({"totals": [("stays", b"1"), ("leaves", b"1")]}, {})
+    assert set(located) == {"stays", "leaves"}
+    state.by_group({"totals": [("leaves", None)]}, {})
+    assert set(located) == {"stays"}
+    state.close()
