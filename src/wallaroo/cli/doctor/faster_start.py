@@ -1,6 +1,7 @@
 """``wallaroo doctor --faster-start``: the archive of Spark's classes.
 
-A small application's run writes it, under another name until it is complete.
+A JVM in which a small application ran on each host writes it, under another name until it is
+complete: the resident host alone would not load Spark SQL.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import psutil
 import wallaroo
 from wallaroo.durable.folders import make_private
 from wallaroo.errors import PeerError
+from wallaroo.options import HostName
 from wallaroo.processes.cds_archive import archive_stem, find_archive, name_of_size
 from wallaroo.spark.jvm.jvm import wait_for_exit
 
@@ -22,6 +24,7 @@ MAKING = "-XX:ArchiveClassesAtExit="
 RUN_S = 600.0
 WRITE_S = 600.0  # about 3 s on a quiet machine
 MIB = 1024 * 1024
+HOSTS: tuple[HostName, ...] = ("micro-batch", "resident")
 KEPT = 4  # archives: one for each installation on this machine that is in use
 
 
@@ -89,12 +92,17 @@ def make_archive() -> str:
 
 def _run_and_write(target: Path) -> None:
     option = ("spark.driver.extraJavaOptions", f"{MAKING}{target} -Xlog:disable")
-    with tempfile.TemporaryDirectory(prefix="wallaroo-") as folder:
-        application = small_application(Path(folder))
-        with wallaroo.run(
-            application, master="local[2]", spark_conf=(option,), status_address=None
-        ) as run:
-            run.wait(RUN_S)
+    for host in HOSTS:  # the JVM stays from one to the next
+        with tempfile.TemporaryDirectory(prefix="wallaroo-") as folder:
+            application = small_application(Path(folder))
+            with wallaroo.run(
+                application,
+                master="local[2]",
+                host=host,
+                spark_conf=(option,),
+                status_address=None,
+            ) as run:
+                run.wait(RUN_S)
     wait_for_exit(WRITE_S)
 
 
