@@ -21,7 +21,7 @@ from wallaroo.cli.doctor.command import examine_java
 from wallaroo.cli.doctor.machine import Finding, Verdict
 from wallaroo.cli.main import main
 from wallaroo.sources.feeds.inbox import InboxFeed
-from wallaroo.spark.session.session import open_session
+from wallaroo.spark.session.session import open_context, session_in
 from wallaroo.user_code import worker_mark
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -125,7 +125,8 @@ def child_of() -> Iterator[Callable[..., Forks]]:
 @pytest.fixture(scope="session")
 def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """One Spark for all tests that run applications in this process."""
-    session = open_session("tests", "local[2]", tmp_path_factory.mktemp("spark"), "error", ())
+    folder = tmp_path_factory.mktemp("spark")
+    session = session_in(open_context("tests", "local[2]", folder, "error", ()))
     yield session
     session.stop()
 

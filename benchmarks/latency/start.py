@@ -12,19 +12,16 @@ Where it runs: a process that watches; the application is processes of its own.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import json
-import socket
+import signal
 import subprocess
 import sys
 import time
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from benchmarks.lib import loads
-from benchmarks.lib.machine import BenchmarkError, Report, options, settings_of
+from benchmarks.lib.answers import listens, status_of
+from benchmarks.lib.machine import BenchmarkError, Report, median, options, settings_of
 from wallaroo.spark.local_cluster.hosts import free_ports
 
 APPLICATION = Path(__file__).parents[1] / "applications" / "counted_keys.py"
@@ -49,7 +46,7 @@ def main() -> int:
         times.setdefault("dev", []).append(_dev_started())
     for name, seconds in times.items():
         wanted = {"run, resident": RUN_S_WANTED, "dev": DEV_S_WANTED}.get(name)
-        report.add(f"{name}: median", sorted(seconds)[len(seconds) // 2], "s", at_most=wanted)
+        report.add(f"{name}: median", median(seconds), "s", at_most=wanted)
         report.add(f"{name}: shortest", min(seconds), "s")
         report.add(f"{name}: longest", max(seconds), "s")
     return report.finish(args.json)
@@ -67,27 +64,20 @@ def _options() -> argparse.Namespace:
 def _started(folder: Path, host: str, *, is_killed: bool) -> float:
     status_port, port = free_ports(2)
     command = ["run", str(APPLICATION), "--no-live", "--host", host]
-    command += [
-        "--checkpoint",
-        str(folder / "checkpoint"),
-        "--status",
-        f"{loads.HOST}:{status_port}",
-    ]
+    command += ["--checkpoint", str(folder / "checkpoint")]
+    command += ["--status", f"{loads.HOST}:{status_port}"]
     command += ["--in", f"Keys@{loads.HOST}:{port}", "--out", str(folder / "out.txt")]
-    with _watched(command, lambda: _is_running(status_port), is_killed=is_killed) as seconds:
-        return seconds
+    return _seconds_until(lambda: _is_running(status_port), command, is_killed=is_killed)
 
 
 def _dev_started() -> float:
     (port,) = free_ports(1)
     command = ["dev", str(APPLICATION), "--in", f"Keys@{loads.HOST}:{port}", "--out", "/dev/null"]
-    with _watched(command, lambda: _listens(port), is_killed=False) as seconds:
-        return seconds
+    return _seconds_until(lambda: listens(port), command, is_killed=False)
 
 
-@contextlib.contextmanager
-def _watched(words: list[str], is_so: Callable[[], bool], *, is_killed: bool) -> Iterator[float]:
-    """Yield the seconds from a command's beginning until something is so; end it afterwards."""
+def _seconds_until(is_so: Callable[[], bool], words: list[str], *, is_killed: bool) -> float:
+    """Return the seconds from a command's beginning until something is so; end it then."""
     began = time.monotonic()
     command = [sys.executable, "-m", "wallaroo", *words]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -96,28 +86,15 @@ def _watched(words: list[str], is_so: Callable[[], bool], *, is_killed: bool) ->
             if process.poll() is not None or time.monotonic() - began > WAIT_S:
                 raise BenchmarkError(f"it did not start: {' '.join(words)}")
             time.sleep(LOOK_S)
-        yield time.monotonic() - began
+        return time.monotonic() - began
     finally:
-        if is_killed:
-            process.kill()
-        else:
-            process.terminate()
+        process.send_signal(signal.SIGKILL if is_killed else signal.SIGTERM)
         process.wait(WAIT_S)
 
 
 def _is_running(port: int) -> bool:
-    with contextlib.suppress(OSError, ValueError):
-        url = f"http://{loads.HOST}:{port}/status"
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            status: dict[str, Any] = json.load(answer)
-            return bool(status["state"] == "running" and status["running_at"])
-    return False
-
-
-def _listens(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection((loads.HOST, port)):
-        return True
-    return False
+    status = status_of(port)
+    return bool(status) and status["state"] == "running" and bool(status["running_at"])
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from benchmarks.lib.processes import descendants
 from benchmarks.lib.runs import DRIVER_MEMORY
 from wallaroo.runtime.tasks.job import VIEW_DIR
 from wallaroo.spark.local_cluster import LocalCluster
-from wallaroo.spark.session.session import open_session
+from wallaroo.spark.session.session import open_context, session_in
 from wallaroo.spark.session.shipping import ship
 
 EXECUTOR_MEMORY = "512m"  # several executors on one machine
@@ -49,7 +49,7 @@ def cluster_of(
             (f"spark.executorEnv.{VIEW_DIR}", str(folder / "views")),
             *more,
         )
-        session = open_session("benchmark", cluster.url, scratch, "error", settings)
+        session = session_in(open_context("benchmark", cluster.url, scratch, "error", settings))
         try:
             with _shipped_once():
                 yield cluster, session

@@ -5,6 +5,7 @@ Where it runs: the benchmark's process.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -45,7 +46,7 @@ def memory_by_kind(root_pid: int) -> dict[str, Memory]:
     for pid in descendants(root_pid):
         try:
             held = _memory(pid)
-            kind = DRIVER if pid == root_pid else _kind(pid)
+            kind = _kind(pid, root_pid)
         except (OSError, KeyError):
             continue
         so_far = found.get(kind, Memory())
@@ -60,7 +61,7 @@ def cpu_by_kind() -> dict[str, float]:
     for pid in descendants(root):
         try:
             seconds = _cpu_s(pid)
-            kind = DRIVER if pid == root else _kind(pid)
+            kind = _kind(pid, root)
         except (OSError, IndexError):
             continue
         found[kind] = found.get(kind, 0.0) + seconds
@@ -81,7 +82,7 @@ class CpuTimes:
         """Look at all processes; return the CPU seconds of each kind so far."""
         for pid in descendants(self._root_pid):
             try:
-                kind = DRIVER if pid == self._root_pid else _kind(pid)
+                kind = _kind(pid, self._root_pid)
                 self._seconds[pid] = kind, _own_cpu_s(pid)
             except (OSError, IndexError):
                 continue
@@ -136,7 +137,19 @@ def descendants(root_pid: int) -> list[int]:
     return found
 
 
-def _kind(pid: int) -> str:
+def pids_of(kind: str, root_pid: int) -> list[int]:
+    """Return the processes of a kind; of Python workers, behind the daemon they descend from."""
+    pids = []
+    for pid in descendants(root_pid):
+        with contextlib.suppress(OSError):
+            if _kind(pid, root_pid) == kind:
+                pids.append(pid)
+    return pids
+
+
+def _kind(pid: int, root_pid: int = 0) -> str:
+    if pid == root_pid:
+        return DRIVER
     command = (
         Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
     )

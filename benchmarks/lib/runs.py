@@ -23,7 +23,7 @@ from wallaroo.runtime.host import Host
 from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.spark.jvm.settings import BOTH_COMPILERS, DRIVER_OPTIONS
 from wallaroo.spark.micro_batch import host
-from wallaroo.spark.session.session import open_session
+from wallaroo.spark.session.session import open_context, session_in
 from wallaroo.state.checkpoint import open_checkpoint
 
 POLL_S = 0.01  # a batch's end is known this exactly; the errors of neighbours cancel out
@@ -54,13 +54,8 @@ def spark(folder: Path, *settings: tuple[str, str]) -> Iterator[SparkSession]:
     """
     scratch = folder / "spark"
     scratch.mkdir()
-    session = open_session(
-        "benchmark",
-        "local[*]",
-        scratch,
-        "error",
-        (("spark.driver.memory", DRIVER_MEMORY), *settings),
-    )
+    chosen = (("spark.driver.memory", DRIVER_MEMORY), *settings)
+    session = session_in(open_context("benchmark", "local[*]", scratch, "error", chosen))
     try:
         yield session
     finally:

@@ -6,18 +6,15 @@ Where it runs: the benchmark's process; the run is a process of its own.
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from benchmarks.engine.event_cost import Cost
+from benchmarks.lib.answers import status_of
 from benchmarks.lib.machine import BenchmarkError
 from benchmarks.lib.processes import CpuTimes
 from wallaroo.spark.local_cluster.hosts import free_ports
@@ -87,8 +84,7 @@ def followed(
             raise BenchmarkError(f"{done} of {events} events within {seconds_max:g} s.")
         time.sleep(LOOK_S)
         cpu_s = times.by_kind()
-        with suppress(OSError, ValueError):  # it does not answer yet, or any more
-            status = _status(port)
+        if status := status_of(port):  # else it does not answer yet, or any more
             now = status["events_done"]
             pending = any(sink["pending_bytes"] for sink in status["sinks"])
             is_sent = now >= events and not pending
@@ -98,9 +94,3 @@ def followed(
     if not is_sent and looks:  # it ended before another look, when all output had left
         looks.append(Look(time.perf_counter(), done, cpu_s))
     return looks
-
-
-def _status(port: int) -> dict[str, Any]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=5) as answer:
-        found: dict[str, Any] = json.load(answer)
-        return found

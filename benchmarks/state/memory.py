@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ from contextlib import ExitStack
 
 from benchmarks.latency.live_tcp import write_files
 from benchmarks.lib import loads
+from benchmarks.lib.answers import listens
 from benchmarks.lib.commands import market_spread
 from benchmarks.lib.machine import (
     BenchmarkError,
@@ -55,7 +55,7 @@ def main() -> int:
         ports = free_ports(len(files))
         extra = ["--checkpoint", str(folder / "checkpoint")] if args.checkpoint else []
         run = stack.enter_context(
-            market_spread(folder, ports, port, extra, lambda: all(map(_listens, ports)))
+            market_spread(folder, ports, port, extra, lambda: all(map(listens, ports)))
         )
         seconds = args.minutes * 60
         with loads.senders(
@@ -90,14 +90,6 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--checkpoint", action="store_true", help="with a checkpoint")
     return parser.parse_args()
-
-
-def _listens(port: int) -> bool:
-    try:
-        socket.create_connection((loads.HOST, port)).close()
-    except OSError:
-        return False
-    return True
 
 
 def _watch(run: subprocess.Popen[bytes], seconds: float, every_s: float) -> list[Sample]:

@@ -25,7 +25,6 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -37,10 +36,12 @@ import numpy as np
 
 from benchmarks.applications import visitors
 from benchmarks.lib import loads
+from benchmarks.lib.answers import page_of, status_of
 from benchmarks.lib.machine import BenchmarkError, Report, median, options, settings_of, slope
-from benchmarks.lib.processes import descendants, memory_by_kind
+from benchmarks.lib.processes import DRIVER, WORKERS, descendants, memory_by_kind, pids_of
+from wallaroo.cli.send.acknowledged import read_count
 from wallaroo.cli.send.sending import U32, connect
-from wallaroo.ingress.acks import COUNT, hello
+from wallaroo.ingress.acks import hello
 from wallaroo.protocols.framing import framer
 from wallaroo.spark.local_cluster.hosts import free_ports
 
@@ -57,12 +58,7 @@ WAIT_S = 600.0
 SETTLED_MS = 1_000  # a line that is due later may be there or not
 LOOK_S = 0.2
 ENTRIES = "wallaroo_state_entries{"
-KINDS = ("worker", "driver", "ingress", "jvm")
-COMMANDS = {  # what the command line of a process holds
-    "worker": "wallaroo.spark.session.worker_daemon",
-    "ingress": "wallaroo.ingress",
-    "jvm": "org.apache.spark",
-}
+KINDS = {"worker": WORKERS, "driver": DRIVER, "ingress": "ingress", "jvm": "jvm"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +133,7 @@ class Run:
             try:
                 with connect((loads.HOST, self._acked), WAIT_S) as sock:
                     sock.sendall(hello(SOURCE))
-                    self._send_on(sock, _count_of(sock))
+                    self._send_on(sock, read_count(sock))
             except OSError:
                 time.sleep(LOOK_S)
 
@@ -158,27 +154,19 @@ class Run:
                 number = end
                 self.sent = max(self.sent, number)
             while select.select([sock], [], [], 0 if end < limit else TICK_S)[0]:
-                self.acked = _count_of(sock)
+                self.acked = read_count(sock)
 
     def _is_sent(self) -> bool:
         return self.is_over.is_set() and self.acked == self.sent
 
     def status(self) -> dict[str, Any]:
         """Return the run's status; empty if it does not answer."""
-        return dict(json.loads(self._page("status") or "{}"))
+        return status_of(self._status_port)
 
     def entries(self) -> int:
         """Return the number of entries of state."""
-        lines = self._page("metrics").splitlines()
+        lines = page_of(self._status_port, "metrics").splitlines()
         return sum(int(float(line.split()[-1])) for line in lines if line.startswith(ENTRIES))
-
-    def _page(self, name: str) -> str:
-        url = f"http://{loads.HOST}:{self._status_port}/{name}"
-        try:
-            with urllib.request.urlopen(url, timeout=5) as answer:
-                return str(answer.read().decode())
-        except OSError:
-            return ""
 
     def done(self) -> int:
         """Return how many events are done since the present driver began."""
@@ -186,8 +174,7 @@ class Run:
 
     def kill(self, kind: str) -> float:
         """Kill a process; return the seconds until there is new output."""
-        pid = self.process.pid if kind == "driver" else self._pid_of(kind)
-        os.kill(pid, signal.SIGKILL)
+        os.kill(self._pid_of(kind), signal.SIGKILL)
         began = time.monotonic()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(1.0)
@@ -205,11 +192,7 @@ class Run:
             self.process = self._start()
 
     def _pid_of(self, kind: str) -> int:
-        pids = []
-        for pid in descendants(self.process.pid)[1:]:
-            with suppress(OSError):
-                if COMMANDS[kind] in Path(f"/proc/{pid}/cmdline").read_bytes().decode():
-                    pids.append(pid)
+        pids = pids_of(KINDS[kind], self.process.pid)
         if not pids:
             raise BenchmarkError(f"the run has no {kind}: {self._last_log()}")
         return pids[-1]  # a worker, not the daemon that it descends from
@@ -347,16 +330,6 @@ def _conclude(report: Report, samples: list[Sample], recoveries: list[tuple[str,
         if times:
             report.add(f"{kind} killed: new output after, most", max(times), "s")
     report.add("kills", len(recoveries), "")
-
-
-def _count_of(sock: socket.socket) -> int:
-    content = b""
-    while len(content) < COUNT.size:
-        part = sock.recv(COUNT.size - len(content))
-        if not part:
-            raise ConnectionError("the ingress closed the connection")
-        content += part
-    return int(COUNT.unpack(content)[0])
 
 
 # --- what the output has to be ---

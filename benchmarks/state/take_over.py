@@ -13,7 +13,6 @@ Where it runs: a process that watches; leader and standby are `wallaroo run`.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
 import statistics
@@ -21,8 +20,6 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.lib import loads
+from benchmarks.lib.answers import status_of
 from benchmarks.lib.machine import BenchmarkError, Report, options, settings_of
 from wallaroo.cli.main import EXIT_TAKEN_OVER
 from wallaroo.cli.send.acknowledged import send_acknowledged
@@ -170,12 +168,7 @@ class Pair:
 
     def status(self, run: subprocess.Popen[bytes]) -> dict[str, Any]:
         """Return a run's status; empty if it does not answer."""
-        url = f"http://{loads.HOST}:{vars(run)['status_port']}/status"
-        try:
-            with urllib.request.urlopen(url, timeout=5) as answer:
-                return dict(json.load(answer))
-        except (OSError, urllib.error.URLError):
-            return {}
+        return status_of(vars(run)["status_port"])
 
     def wait(self, is_so: Callable[[], bool], what: str) -> None:
         """Wait until something is so; raise BenchmarkError if it takes too long."""

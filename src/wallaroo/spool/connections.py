@@ -23,7 +23,7 @@ from pathlib import Path
 from wallaroo.durable.whole_file import write_whole
 
 FILE = "open"
-STATEMENTS_MAX = 256
+STATEMENTS_MAX = 256  # so many cover a backlog of any length
 NUMBERS = 1 << 32  # a chunk's header has room for this many
 
 

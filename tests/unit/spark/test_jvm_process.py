@@ -21,7 +21,7 @@ from wallaroo.options import HostKind, RunOptions
 from wallaroo.spark.jvm import jvm_process, settings
 from wallaroo.spark.jvm.jvm import Jvm
 from wallaroo.spark.jvm.jvm_process import CONNECTION, JvmProcess, begin_jvm
-from wallaroo.spark.session.session import open_session
+from wallaroo.spark.session.session import open_context
 
 Eventually = Callable[..., Any]
 # says what it was given, then lives as long as its stdin is open
@@ -159,7 +159,7 @@ def test_one_that_is_killed_while_it_starts_is_no_missing_java(
     begun = begin_jvm("App", RunOptions(master="local[2]"))
     assert begun is not None
     with pytest.raises(PeerError, match=r"was killed \(signal 9\) while it started.*memory"):
-        open_session("App", "local[2]", begun.scratch.path, "warning", (), Jvm(begun))
+        open_context("App", "local[2]", begun.scratch.path, "warning", (), Jvm(begun))
     begun.discard()
 
 
@@ -204,7 +204,7 @@ def test_the_reason_that_java_gives_comes_first(
     begun = begin_jvm("App", RunOptions(master="local[2]"))
     assert begun is not None
     with pytest.raises(PeerError) as raised:
-        open_session("App", "local[2]", begun.scratch.path, "warning", (), Jvm(begun))
+        open_context("App", "local[2]", begun.scratch.path, "warning", (), Jvm(begun))
     begun.discard()
     assert str(raised.value).startswith(f"Spark's JVM did not start: {reason}. Correct the")
     assert "MASTER_URL" not in capfd.readouterr().err

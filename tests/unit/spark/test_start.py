@@ -91,7 +91,7 @@ def test_a_run_that_is_stopped_while_it_starts_ends_without_an_error(
         return Mock()
 
     monkeypatch.setattr(host_session, "open_context", started)
-    monkeypatch.setattr(host_session, "close_context", lambda context: None)
+    monkeypatch.setattr(host_session, "close", lambda spark: None)
     handle = runner.launch(application(tmp_path, tmp_path / "out"), wallaroo.RunOptions())
     assert has_begun.wait(END_S_MAX)
     handle.stop()

@@ -48,7 +48,7 @@ def send_acknowledged(
             with connect(target, connect_timeout_s) as sock:
                 sock.settimeout(connect_timeout_s)
                 sock.sendall(hello(stream, secret))
-                count = _read_count(sock)
+                count = read_count(sock)
                 if count == REFUSED:
                     raise PeerError(
                         f"stream '{stream}' began with another secret. Give the file that it "
@@ -115,7 +115,8 @@ def _send_from(
                 on_count(count)
 
 
-def _read_count(sock: socket.socket) -> int:
+def read_count(sock: socket.socket) -> int:
+    """Return the next count that the ingress sends.  Raises OSError."""
     content = b""
     while len(content) < COUNT.size:
         part = sock.recv(COUNT.size - len(content))

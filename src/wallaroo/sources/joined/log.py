@@ -255,15 +255,12 @@ class SeveralSpools(SourceLog):
         ended = [*self._own.ended(by_key.pop(OWN, []), parts[OWN])]
         for key, connections in by_key.items():
             host = hosts.get(key)
-            is_known = host is not None and key in parts
             numbers = [int(each) for each in connections if each]
-            if not is_known:
+            if host is None or key not in parts:
                 closed = numbers
-            elif host is not None and host.parts:
-                stated = host.parts[self._source].connections
-                closed = stated.closed(numbers, parts[key].events)
             else:
-                closed = []
+                part = host.parts.get(self._source)
+                closed = part.connections.closed(numbers, parts[key].events) if part else []
             ended += [f"{key}/{each}" for each in closed]
             if "" in connections and f"{key}/" not in waited_for:
                 ended.append(f"{key}/")

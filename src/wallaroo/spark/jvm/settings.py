@@ -13,6 +13,7 @@ from pathlib import Path
 from wallaroo.network.redaction import SECRETS
 from wallaroo.options import RunOptions
 from wallaroo.processes.cds_archive import options_to_use
+from wallaroo.processes.environment import SMALL_JAVA
 from wallaroo.processes.package import PACKAGE_ROOT
 from wallaroo.spark.local_cluster.secrets import AUTHENTICATED, secret_of, settings_with
 
@@ -211,7 +212,7 @@ def prepare_environment(master: str) -> None:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     # the program that finds the JVM's command line
-    os.environ.setdefault("SPARK_LAUNCHER_OPTS", f"{COMPILER} {NO_SAMPLES} -XX:+UseSerialGC")
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", SMALL_JAVA)
     if is_loopback(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     # workers import this very package, installed or not

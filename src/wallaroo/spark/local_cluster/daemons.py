@@ -17,14 +17,12 @@ from typing import Any
 from wallaroo.durable.whole_file import write_whole
 from wallaroo.errors import PeerError, install_command
 from wallaroo.processes.cds_archive import options_to_use
+from wallaroo.processes.environment import SMALL_JAVA
 from wallaroo.spark.local_cluster.secrets import pages_with, settings_with
 
 # In the environment of daemons and of all their descendants.
 CLUSTER_MARK = "WALLAROO_CLUSTER"
 WORKER_MARK = "WALLAROO_WORKER"
-# Both idle most of the time: the small collector and the quick compiler halve their start and save
-# 30 MB of each (docs/cluster.md).
-JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 HEAP = "256m"
 DECOMMISSION_SIGNAL = "PWR" if hasattr(signal, "SIGPWR") else "INFO"  # macOS has no SIGPWR
 LOG_TAIL_BYTES = 64 * 1024
@@ -190,8 +188,8 @@ class Daemons:
             "SPARK_CONF_DIR": str(self.folder / "no-conf"),
             "LOG4J_CONFIGURATION_FILE": str(self.folder / "conf" / "log4j2.properties"),
             "SPARK_DAEMON_MEMORY": HEAP,
-            "SPARK_DAEMON_JAVA_OPTS": f"{JAVA_OPTIONS} {archive}".rstrip(),
-            "SPARK_LAUNCHER_OPTS": JAVA_OPTIONS,
+            "SPARK_DAEMON_JAVA_OPTS": f"{SMALL_JAVA} {archive}".rstrip(),
+            "SPARK_LAUNCHER_OPTS": SMALL_JAVA,
             CLUSTER_MARK: str(self.folder),
         }
 

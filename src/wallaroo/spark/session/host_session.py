@@ -14,7 +14,7 @@ from wallaroo.spark.jvm.jvm import Jvm
 from wallaroo.spark.jvm.jvm_process import JvmProcess
 from wallaroo.spark.jvm.settings import conf_of, is_local, is_loopback
 from wallaroo.spark.jvm.stderr import quiet_from_now
-from wallaroo.spark.session.session import close_context, open_context, session_in
+from wallaroo.spark.session.session import close, open_context, session_in
 from wallaroo.spark.session.spark_errors import GONE
 
 CLOSE_S = 20.0  # for Spark to stop; then its JVM is killed
@@ -107,16 +107,16 @@ class HostSession:
 
     def close(self) -> None:
         """Stop Spark, unless the session was given."""
-        context = self._context
-        if context is None or not self._is_own:
+        spark = self._session or self._context
+        if spark is None or not self._is_own:
             return
-        closing = threading.Thread(target=_close, args=(context,), daemon=True)
+        closing = threading.Thread(target=_close, args=(spark,), daemon=True)
         closing.start()
         closing.join(CLOSE_S)
         if closing.is_alive():
             self._jvm.kill()
 
 
-def _close(context: SparkContext) -> None:
+def _close(spark: SparkContext | SparkSession) -> None:
     with contextlib.suppress(*GONE):  # it has ended already
-        close_context(context)
+        close(spark)
