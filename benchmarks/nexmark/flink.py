@@ -6,7 +6,7 @@ Where it runs: the benchmark's process, which starts ``peers.flink_nexmark`` in 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,11 @@ QUERIES = {
     STREAM: ("q0", "q3", "q17", "q18"),
 }
 RUN_S_MAX = 900.0
+
+
+def named(apis: Iterable[str]) -> tuple[str, ...]:
+    """Return the names under which APIs are reported."""
+    return tuple(who for who, api in APIS.items() if api in apis)
 
 
 def split(events: Path, count: int, folder: Path) -> None:

@@ -6,12 +6,17 @@ Where it runs: the benchmark's process.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
+FETCHED = 10_000  # rows at once
+DIGEST = 12  # bytes
+Form = Callable[[Iterable[Iterable[Any]]], list[Any]]
 BID = "b.auction, b.bidder, b.price, b.channel, b.url, b.ms, b.extra"
 AUCTION = """a.item, a.description, a.initial_bid, a.reserve, a.ms, a.expires, a.seller,
     a.category, a.extra"""
@@ -97,6 +102,20 @@ KEYS: dict[str, tuple[int, ...]] = {
 }  # fmt: skip
 
 
+def texts(rows: Iterable[Iterable[Any]]) -> list[str]:
+    """Return rows as sorted texts."""
+    return sorted(map(_text, rows))
+
+
+def digests(rows: Iterable[Iterable[Any]]) -> list[bytes]:
+    """Return the digests of rows, sorted: of millions of long rows they fit in memory."""
+    return sorted(blake2b(_text(row).encode(), digest_size=DIGEST).digest() for row in rows)
+
+
+def _text(row: Iterable[Any]) -> str:
+    return json.dumps(list(row))
+
+
 def opened(events: Path) -> duckdb.DuckDBPyConnection:
     """Read a file of the generator into tables; ``n`` is an event's place."""
     connection = duckdb.connect()
@@ -110,22 +129,19 @@ def opened(events: Path) -> duckdb.DuckDBPyConnection:
     return connection
 
 
-def expected(connection: duckdb.DuckDBPyConnection, query: str) -> list[str]:
-    """Return a query's rows as sorted texts."""
-    return texts(connection.execute(SQL[query]).fetchall())
+def expected(connection: duckdb.DuckDBPyConnection, query: str, form: Form = texts) -> list[Any]:
+    """Return a query's rows in a form, sorted."""
+    result = connection.execute(SQL[query])
+    return form(row for rows in iter(partial(result.fetchmany, FETCHED), []) for row in rows)
 
 
-def final(query: str, rows: Iterable[list[Any]]) -> list[str]:
-    """Return what counts of an application's rows, as sorted texts."""
+def final(query: str, rows: Iterable[list[Any]], form: Form = texts) -> list[Any]:
+    """Return what counts of an application's rows in a form, sorted."""
     if query == "q12":  # windows of the clock: which ones depends on the run
         counts: dict[int, int] = {}
         for bidder, count, _, _ in rows:
             counts[bidder] = counts.get(bidder, 0) + count
-        return texts(counts.items())
+        return form(counts.items())
     if query in KEYS:
         rows = {tuple(row[at] for at in KEYS[query]): row for row in rows}.values()
-    return texts(rows)
-
-
-def texts(rows: Iterable[Iterable[Any]]) -> list[str]:
-    return sorted(json.dumps(list(row)) for row in rows)
+    return form(rows)
