@@ -4,7 +4,9 @@ the library below it.
     python -m benchmarks.engine.codecs [--rounds N] [--events N]
 
 The library returns what its users get of it: an object of msgspec's, a list of texts, a dict, a
-message.  Processor time, not wall clock, in turns; the least of all rounds.
+message.  `json_lines`, which uses pyarrow, stands beside polars.
+
+Processor time, not wall clock, in turns; the least of all rounds.
 
 Where it runs: the benchmark's process, without Spark.
 """
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -20,17 +23,23 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+os.environ.setdefault("POLARS_MAX_THREADS", "1")  # as the others, it is measured on one core
+
 import fastavro
 import msgspec
+import polars as pl
+import pyarrow as pa
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from msgspec import to_builtins
 
 from benchmarks.lib.machine import Report, options, settings_of
 from benchmarks.nexmark.events import SERDE, Bid
 from benchmarks.nexmark.generator import event
+from wallaroo import json_lines
 from wallaroo.serdes import Avro, Csv, Json, MessagePack, Protobuf
 
 Function = Callable[[Any], Any]
+BLOCK = 4_000  # payloads: about a megabyte
 TIMES_MAX = 1.3  # JSON and MessagePack: times the library's own work into the same class
 NAMES = tuple(field.name for field in fields(Bid))
 NUMBERS = frozenset({"auction", "bidder", "price", "at"})
@@ -50,6 +59,7 @@ class Case(NamedTuple):
     library: Function
     inputs: list[Any]
     times_max: float | None = None
+    per_input: int = 1  # payloads
 
 
 def main() -> int:
@@ -80,7 +90,8 @@ def _least_us(case: Case, rounds: int) -> tuple[float, float]:
             for each in case.inputs:
                 function(each)
             least[place] = min(least[place], time.process_time() - began)
-    serde_us, library_us = (each / len(case.inputs) * 1e6 for each in least)
+    payloads = len(case.inputs) * case.per_input
+    serde_us, library_us = (each / payloads * 1e6 for each in least)
     return serde_us, library_us
 
 
@@ -97,9 +108,26 @@ def _cases(bids: list[Bid]) -> Iterator[Case]:
     yield Case("decode JSON with a tag", tagged, plain, payloads)
     plain_objects = msgspec.json.Decoder().decode
     yield Case("decode JSON, dicts", Json().decoder.decode, plain_objects, payloads, TIMES_MAX)
+    yield _in_blocks(payloads)
     yield from _both("CSV", Csv(Bid, columns=NAMES), bids, _csv_row, _csv_line)
     yield from _avro(bids)
     yield from _protobuf(bids)
+
+
+def _in_blocks(payloads: list[bytes]) -> Case:
+    """Return JSON that becomes columns a block at a time, by `json_lines` and by polars."""
+    arrow = json_lines(pa.schema([(name, _arrow_of(name)) for name in NAMES])).function
+    schema = {name: pl.Int64() if name in NUMBERS else pl.String() for name in NAMES}
+
+    def read(lines: list[bytes]) -> pl.DataFrame:
+        return pl.read_ndjson(b"\n".join(lines), schema=schema)
+
+    blocks = [payloads[at : at + BLOCK] for at in range(0, len(payloads) - BLOCK + 1, BLOCK)]
+    return Case("decode JSON in blocks", arrow, read, blocks, per_input=BLOCK)
+
+
+def _arrow_of(name: str) -> pa.DataType:
+    return pa.int64() if name in NUMBERS else pa.string()
 
 
 def _both(

@@ -3,7 +3,9 @@ checkpoint, from JSON lines to JSON lines.
 
     python -m benchmarks.nexmark [--events N] [--queries q0 q5] [--hosts resident micro-batch]
     python -m benchmarks.nexmark --from-kafka
+    python -m benchmarks.nexmark --hosts resident vectorized
 
+A host is one of Wallaroo's, or ``vectorized``: resident, with the vectorized twins of two queries.
 The rows of every run are compared with those that DuckDB computes from the same file.  CPU time is
 that of all processes of the run, the broker's excluded, after its first three tenths.
 
@@ -28,14 +30,15 @@ from benchmarks.engine.event_cost import Cost
 from benchmarks.kafka.topics import fill
 from benchmarks.lib import loads
 from benchmarks.lib.machine import BenchmarkError, Report, median, options, settings_of
-from benchmarks.nexmark import flink, oracle
+from benchmarks.nexmark import blocks, flink, oracle
 from benchmarks.nexmark.generator import lines
 from benchmarks.nexmark.lines import lines_of
 from benchmarks.nexmark.process import ROWS, measured
 from benchmarks.nexmark.queries import QUERIES
 from tests.connectors.kafka.broker import running_broker
 
-HOSTS = ("resident", "micro-batch")
+VECTORIZED = "vectorized"
+HOSTS = ("resident", "micro-batch", VECTORIZED)
 TOPIC, PARTITIONS = "nexmark", 2
 COMPARED = 10_000  # events for which Flink's rows are compared
 STATELESS = ("q0", "q1", "q2", "q10", "q13", "q14", "q21", "q22")
@@ -67,9 +70,11 @@ def main() -> int:
                 for query in args.queries:
                     wanted = oracle.expected(tables, query, oracle.digests)
                     for host in args.hosts:
+                        if host == VECTORIZED and query not in blocks.QUERIES:
+                            continue
                         place = folder / f"{number}-{host}-{query}"
                         place.mkdir()
-                        cost = measured(query, args.events, source, host, place, ())
+                        cost = _measured(query, host, args.events, source, place)
                         costs.setdefault((query, host), []).append(cost)
                         rows = (json.loads(row) for row in (place / ROWS).open())
                         if oracle.final(query, rows, oracle.digests) != wanted:
@@ -95,6 +100,12 @@ def main() -> int:
     if failed:
         report.notes.append(f"not measured, as the other engine failed: {', '.join(failed)}")
     return report.finish(args.json) or int(bool(differing))
+
+
+def _measured(query: str, host: str, events: int, source: Sequence[str], place: Path) -> Cost:
+    if host == VECTORIZED:
+        return measured(query, events, source, "resident", place, ("--blocks",))
+    return measured(query, events, source, host, place, ())
 
 
 def _differing_in_flink(python: str, folder: Path) -> Iterator[str]:
@@ -136,7 +147,7 @@ def _options() -> argparse.Namespace:
     add("--events", type=int, default=1_000_000, help="per run (default %(default)d)")
     add("--rounds", type=int, default=1, help="default %(default)d")
     add("--queries", nargs="+", choices=list(QUERIES), default=list(QUERIES), metavar="QUERY")
-    add("--hosts", nargs="+", choices=HOSTS, default=HOSTS)
+    add("--hosts", nargs="+", choices=HOSTS, default=HOSTS[:2])
     add("--from-kafka", action="store_true", help="a topic in place of a file")
     peers.add_options(parser, "flink")
     add(

@@ -2,7 +2,8 @@
 
     wallaroo run benchmarks/nexmark/application.py --query q5 --events events.jsonl --rows q5.jsonl
 
-``--brokers`` reads a topic of that name in place of a file, up to its present end.
+``--blocks`` runs a query's vectorized twin.  ``--brokers`` reads a topic of that name in place of a
+file, up to its present end.
 
 Where it runs: driver and workers.
 """
@@ -26,14 +27,26 @@ def application_setup(args: list[str]) -> wallaroo.Application:
     parser.add_argument("--events", required=True, help="a file of the generator, or a topic")
     parser.add_argument("--brokers", help="of the topic")
     parser.add_argument("--rows", required=True, help="the file of results")
+    parser.add_argument("--blocks", action="store_true", help="vectorized")
     options = parser.parse_args(args)
-    rows = wallaroo.FileSinkConfig(options.rows, ROWS.encoder, form="lines")
-    source = _source(options.events, options.brokers)
-    pipeline = QUERIES[options.query](wallaroo.source(SOURCE, source)).to_sink(rows)
+
+    def read(decoder: Any) -> wallaroo.Pipeline[Any]:
+        return wallaroo.source(SOURCE, _source(options.events, options.brokers, decoder))
+
+    if options.blocks:
+        from benchmarks.nexmark import blocks  # with numpy and polars
+
+        rows = blocks.QUERIES[options.query](read)
+        encoder: Any = blocks.as_objects
+    else:
+        rows = QUERIES[options.query](read(SERDE.decoder))
+        encoder = ROWS.encoder
+    sink = wallaroo.FileSinkConfig(options.rows, encoder, form="lines")
+    pipeline = rows.to_sink(sink)
     return wallaroo.build_application(f"Nexmark {options.query}", pipeline)
 
 
-def _source(events: str, brokers: str | None) -> Any:
+def _source(events: str, brokers: str | None, decoder: Any) -> Any:
     if brokers is None:
-        return wallaroo.FileSourceConfig(SOURCE, events, SERDE.decoder)
-    return wallaroo.KafkaSourceConfig(SOURCE, events, brokers, SERDE.decoder, until_now=True)
+        return wallaroo.FileSourceConfig(SOURCE, events, decoder)
+    return wallaroo.KafkaSourceConfig(SOURCE, events, brokers, decoder, until_now=True)

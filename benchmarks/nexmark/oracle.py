@@ -135,8 +135,9 @@ def expected(connection: duckdb.DuckDBPyConnection, query: str, form: Form = tex
     return form(row for rows in iter(partial(result.fetchmany, FETCHED), []) for row in rows)
 
 
-def final(query: str, rows: Iterable[list[Any]], form: Form = texts) -> list[Any]:
-    """Return what counts of an application's rows in a form, sorted."""
+def final(query: str, rows: Iterable[Any], form: Form = texts) -> list[Any]:
+    """Return what counts of an application's rows, lists or objects, in a form, sorted."""
+    rows = (list(row.values()) if isinstance(row, dict) else row for row in rows)
     if query == "q12":  # windows of the clock: which ones depends on the run
         counts: dict[int, int] = {}
         for bidder, count, _, _ in rows:

@@ -9,7 +9,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from benchmarks.nexmark import generator, oracle
+from benchmarks.nexmark import blocks, generator, oracle
 from benchmarks.nexmark.application import SOURCE, application_setup
 from benchmarks.nexmark.events import Auction, Bid, Person
 from benchmarks.nexmark.queries import QUERIES
@@ -33,13 +33,17 @@ def tables(events: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     connection.close()
 
 
-@pytest.mark.parametrize("query", QUERIES)
+TWINS = [pytest.param(query, ["--blocks"], id=f"{query} in blocks") for query in blocks.QUERIES]
+
+
+@pytest.mark.parametrize(
+    ("query", "form"), [*(pytest.param(query, [], id=query) for query in QUERIES), *TWINS]
+)
 def test_a_query_has_the_rows_of_its_sql(
-    query: str, events: Path, tables: duckdb.DuckDBPyConnection
+    query: str, form: list[str], events: Path, tables: duckdb.DuckDBPyConnection
 ) -> None:
-    application = application_setup(
-        ["--query", query, "--events", str(events), "--rows", str(events.with_name(query))]
-    )
+    files = "--events", str(events), "--rows", str(events.with_name(query))
+    application = application_setup(["--query", query, *files, *form])
 
     run = run_local(application, {SOURCE: events.read_bytes().splitlines()}, batches=3, tasks=2)
 
