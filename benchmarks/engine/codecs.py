@@ -4,7 +4,7 @@ the library below it.
     python -m benchmarks.engine.codecs [--rounds N] [--events N]
 
 The library returns what its users get of it: an object of msgspec's, a list of texts, a dict, a
-message.  `json_lines`, which uses pyarrow, stands beside polars.
+message.  `json_lines`, which uses pyarrow, is compared with polars.
 
 Processor time, not wall clock, in turns; the least of all rounds.
 
