@@ -13,7 +13,7 @@ import pytest
 
 import wallaroo
 from wallaroo.connectors.file.cutting import LineCutter
-from wallaroo.connectors.file.log import FileLog, FileSource
+from wallaroo.connectors.file.log import MARKS_AHEAD_MAX, FileLog, FileSource
 from wallaroo.connectors.file.reader import close_files
 from wallaroo.connectors.file.source import FileSourceConfig
 from wallaroo.errors import CheckpointError, PeerError
@@ -309,6 +309,26 @@ def test_the_head_is_bounded_and_moves_with_the_batches(tmp_path: Path) -> None:
     end = log.advance(START, 10_000)
     log.split(START, end, 2)
     assert log.head().position.events > end.events
+
+
+def test_batches_that_take_a_quarter_of_what_waits_grow(tmp_path: Path) -> None:
+    """What is scanned ahead follows their size, up to a bound in marks."""
+    lines = 100_000
+    path = tmp_path / "in.txt"
+    write(path, *["x" * 99] * lines)
+    log = FileLog(FileSource("Lines", str(path), LineCutter(), 200_000, mark_bytes=100), "")
+    log.beginning()
+    place = START
+    taken = []
+    waiting = []
+    while place.events < lines:
+        waiting.append(log.backlog(place))
+        end = log.advance(place, max(1, waiting[-1] // 4))
+        taken.append(end.events - place.events)
+        place = end
+    assert 450 <= taken[0] <= 1_000
+    assert max(taken) >= 3 * taken[0]
+    assert max(waiting) <= MARKS_AHEAD_MAX + 1  # a mark is a line here
 
 
 def test_a_configuration_travels() -> None:

@@ -40,10 +40,12 @@ from wallaroo.instrumentation.tuning import DEFAULT
 from wallaroo.sources.log import Head, LogContext, Position, Range, Records, SourceLog
 
 PARTITION = ""  # the only one
-AHEAD_BYTES = (
-    32 * 1024 * 1024
-)  # scanned before they are needed: the lead of the head over planned batches
-MARKS_AHEAD_MAX = 16_384  # the same bound, in marks
+# scanned before they are needed, at least: the lead of the head over planned batches
+AHEAD_BYTES = 32 * 1024 * 1024
+# The same, in batches of the newest one's size: a batch takes a quarter of what waits
+# (`admission`), so the next one may be larger by a quarter.
+BATCHES_AHEAD = 5
+MARKS_AHEAD_MAX = 16_384  # the bound, in marks
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class FileLog(SourceLog):
         self._lock = threading.Lock()  # a run's watch and its batches use the same log
         self._scanner: Scanner | None = None
         self._done = Position(None, 0)  # committed
+        self._ahead_bytes = source.ahead_bytes
 
     def __reduce__(self) -> tuple[type[FileLog], tuple[object, ...]]:
         return FileLog, (self._source, self._folder, self._files)
@@ -136,7 +139,7 @@ class FileLog(SourceLog):
         """
         with self._lock:
             scanner = self._scanner or self._look(self._done)[0]
-            scanner.scan_ahead(scanner.first, self._source.ahead_bytes)
+            scanner.scan_ahead(scanner.first, self._ahead_bytes)
             if scanner.failure and scanner.last.events <= self._done.events:
                 raise PeerError(f"source '{self._source.name}': {scanner.failure}.")
             return Head(scanner.last.position, is_ended=scanner.is_ended)
@@ -145,13 +148,20 @@ class FileLog(SourceLog):
         """Return the number of scanned events after a position."""
         with self._lock:
             scanner, start = self._look(position)
-            scanner.scan_ahead(start, self._source.ahead_bytes)
+            scanner.scan_ahead(start, self._ahead_bytes)
             return scanner.last.events - start.events
 
     def advance(self, start: Position, events_max: int) -> Position:
         with self._lock:
             scanner, begin = self._look(start)
-            return scanner.furthest(begin, events_max).position
+            end = scanner.furthest(begin, events_max)
+            self._ahead_bytes = self._ahead_of(end.scanned - begin.scanned)
+            return end.position
+
+    def _ahead_of(self, batch_bytes: int) -> int:
+        """Return how many bytes to scan ahead of batches of a size."""
+        most = self._source.mark_bytes * MARKS_AHEAD_MAX
+        return max(self._source.ahead_bytes, min(BATCHES_AHEAD * batch_bytes, most))
 
     def split(self, start: Position, end: Position, pieces: int) -> list[list[Range]]:
         with self._lock:
