@@ -75,10 +75,16 @@ HEADLINES = (
         "Quix Streams {Market Spread, Quix Streams}",
     ),
     Headline(
-        "Word Count from Kafka, a record is a line",
-        "kafka_peers",
-        "{Word Count, Wallaroo} records/s",
-        "Bytewax {Word Count, Bytewax}; Quix Streams {Word Count, Quix Streams}",
+        "Nexmark q9, the winning bids, from JSON lines to JSON lines",
+        "nexmark_beside_flink",
+        "{q9, resident: events/s} events/s",
+        "Flink SQL: {q9, Flink SQL: events/s}",
+    ),
+    Headline(
+        "Nexmark q0, which passes bids through",
+        "nexmark_beside_flink",
+        "{q0, resident: events/s} events/s",
+        "Flink SQL: {q0, Flink SQL: events/s}",
     ),
     Headline(
         "live over TCP for a minute, backlog flat, senders on the same cores",
@@ -89,11 +95,6 @@ HEADLINES = (
         "TCP sender to TCP receiver, 100 events/s for ten minutes, `--latency low`",
         "latency_ten_minutes",
         "{low, 100/s: p50} ms p50, {low, 100/s: p99} ms p99",
-    ),
-    Headline(
-        "the same with 5,000 events/s",
-        "latency_ten_minutes",
-        "{low, 5000/s: p50} ms p50, {low, 5000/s: p99} ms p99",
     ),
     Headline(
         "the same with 100,000 events/s",
