@@ -53,7 +53,6 @@ def main() -> int:
     report = Report("nexmark_kafka" if args.from_kafka else "nexmark", settings_of(args))
     costs: dict[tuple[str, str], list[Cost]] = {}
     differing: set[str] = set()
-    failed: list[str] = []  # queries that a peer could not do
     with loads.scratch(args.scratch) as folder:
         events = folder / "events.jsonl"
         with events.open("wb") as file:
@@ -82,21 +81,21 @@ def main() -> int:
                         (place / ROWS).unlink()
                         _say(query, host, cost)
                     for who in flinks:
-                        if query not in flink.QUERIES[who]:
-                            continue
-                        try:
-                            cost = flink.measured(args.flink, who, query, args.events, split)
-                        except (BenchmarkError, TimeoutExpired) as error:  # the others go on
-                            failed.append(f"{query} in {who}")
-                            print(f"{failed[-1]}: {error}", flush=True)
-                            continue
-                        costs.setdefault((query, who), []).append(cost)
-                        _say(query, who, cost)
+                        peer = _of_peer(args.flink, who, query, args.events, split)
+                        if peer is not None:
+                            costs.setdefault((query, who), []).append(peer)
+                            _say(query, who, peer)
     for query in args.queries:
         runs = (*args.hosts, *flinks)
         _conclude(report, query, {who: costs[query, who] for who in runs if (query, who) in costs})
     _compare(report, costs)
     report.notes.append(f"rows that differ from DuckDB's: {', '.join(sorted(differing)) or 'none'}")
+    failed = [
+        f"{query} in {who}"
+        for who in flinks
+        for query in args.queries
+        if query in flink.QUERIES[who] and (query, who) not in costs
+    ]
     if failed:
         report.notes.append(f"not measured, as the other engine failed: {', '.join(failed)}")
     return report.finish(args.json) or int(bool(differing))
@@ -106,6 +105,17 @@ def _measured(query: str, host: str, events: int, source: Sequence[str], place: 
     if host == VECTORIZED:
         return measured(query, events, source, "resident", place, ("--blocks",))
     return measured(query, events, source, host, place, ())
+
+
+def _of_peer(python: str, who: str, query: str, events: int, split: Path) -> Cost | None:
+    """Return what a query costs in Flink; None if it has no such query, or could not do it."""
+    if query not in flink.QUERIES[who]:
+        return None
+    try:
+        return flink.measured(python, who, query, events, split)
+    except (BenchmarkError, TimeoutExpired) as error:
+        print(f"{query}, {who}: {error}", flush=True)
+        return None
 
 
 def _differing_in_flink(python: str, folder: Path) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Queries of Nexmark over blocks of bids: vectorized twins of those in ``queries``.
 
-A query has a twin if that takes less CPU time.  The rows of a twin are objects of their columns,
-where those of ``queries`` are lists.
+The rows of a twin are objects of their columns, where those of ``queries`` are lists.  Twins that
+take no less CPU time are not kept.
 
 Where it runs: everywhere.
 """
