@@ -78,6 +78,9 @@ class ConnectorListener(Listener):
     def _connected(self) -> int:
         return len(self._clients)
 
+    def _is_answering(self) -> bool:
+        return bool(self._clients)
+
     def _answer_all(self) -> None:
         for client in list(self._clients.values()):
             self._answer(client)

@@ -20,6 +20,7 @@ from wallaroo.network.replica import Replica
 from wallaroo.network.tls_sockets import Address
 from wallaroo.spool.writer import SpoolWriter
 
+HELD_BYTES = 256 * 1024  # synced at once sooner than so many are held back
 SILENT_S = 0.25  # between two publications while clients are connected but silent
 
 
@@ -78,6 +79,11 @@ class Listener(ABC):
         """Note that all sockets that were readable at a reading of the clock have been read."""
         if not self.is_paused:
             self.read_ns = clock_ns
+
+    @property
+    def may_wait(self) -> bool:
+        """Return whether what is not published yet is little, and no client waits for an answer."""
+        return not self._is_answering() and self._store.unpublished_bytes < HELD_BYTES
 
     def is_due(self, now: float) -> bool:
         """Return whether clients are to be reported as silent (``now``: monotonic)."""
@@ -142,6 +148,10 @@ class Listener(ABC):
     @abstractmethod
     def _connected(self) -> int:
         """Return the number of connected clients."""
+
+    @abstractmethod
+    def _is_answering(self) -> bool:
+        """Return whether a client may wait for the acknowledgement of what it sent."""
 
     @abstractmethod
     def _answer_all(self) -> None:

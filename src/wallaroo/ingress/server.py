@@ -1,6 +1,8 @@
 """The ingress's loop: one thread for all sources.
 
-The only work per event is walking frame headers.
+The only work per event is walking frame headers.  While the run pauses between two batches, input
+that no sender wants acknowledged is appended to its spool as it arrives, but published, which syncs
+it, only shortly before the next batch.
 """
 
 from __future__ import annotations
@@ -18,8 +20,12 @@ from wallaroo.network.connection_budget import Budget, connections_max
 from wallaroo.network.tls_sockets import Address
 from wallaroo.processes.child import Parent
 from wallaroo.processes.open_files import allow_many_files
+from wallaroo.spool.waking import run_pauses_until
 
 PUBLISH_S = 0.005  # under load: one publish (and fsync) for everything that arrived in this time
+HELD_S = 0.05  # at most between two publications, however long the run pauses
+LEAD_S = 0.002  # before a batch begins, to the time that two publications took
+LEAD_DECAY = 0.9  # of the longest publication, with each that is shorter
 PAUSE_S = 0.001  # after a pass that read little, so that many small messages arrive in one read
 BUSY_PAUSE_S = 0.004  # the same, if they were many: each pass has a publication (and fsync)
 LITTLE_BYTES = 64 * 1024
@@ -37,6 +43,9 @@ class Ingress:
         self._parent = parent
         self._selector = selectors.DefaultSelector()
         self._buffer = ReadBuffer()
+        self._publication_s = 0.0  # about the longest of the newest ones
+        # monotonic, when input is published that waits for a batch; None: there is none
+        self._held_until: float | None = None
         context = ListenerContext(
             selector=self._selector,
             is_stopping=parent.look,
@@ -64,7 +73,7 @@ class Ingress:
         try:
             while not self._parent.is_stopping:
                 asked_ns = time.time_ns()
-                events = self._selector.select(wait_s(self._listeners))
+                events = self._selector.select(self._wait_s())
                 began = time.monotonic()
                 before = self._unanswered_events()
                 self._parent.beat()
@@ -77,17 +86,27 @@ class Ingress:
                     for listener in self._listeners:
                         listener.look_after(began)
                 until = began + pause_s(count, self._unanswered_events() - before)
+                if self._held_until is not None:
+                    until = min(until, self._held_until)
                 time.sleep(max(0.0, until - time.monotonic()))
         finally:
             with contextlib.ExitStack() as stack:  # an error of one does not leave another open
                 for listener in self._listeners:
                     stack.callback(listener.close)
 
+    def _wait_s(self) -> float:
+        held_s = None
+        if self._held_until is not None:
+            held_s = max(0.0, self._held_until - time.monotonic())
+        return wait_s(self._listeners, held_s)
+
     def _unanswered_events(self) -> int:
         return sum([listener.unanswered_events for listener in self._listeners])
 
     def _publish(self, is_quiet: bool) -> None:
         now = time.monotonic()
+        batch_at = run_pauses_until() - LEAD_S - 2 * self._publication_s
+        held: list[float] = []
         for listener in self._listeners:
             is_due = listener.is_due(now)
             if (
@@ -95,21 +114,32 @@ class Ingress:
                 or listener.is_paused
                 or (listener.is_changed and (is_quiet or now - listener.published_at >= PUBLISH_S))
             ):
+                if not (is_due or listener.is_paused) and listener.may_wait:
+                    held_until = min(batch_at, listener.published_at + HELD_S)
+                    if held_until > now:
+                        held.append(held_until)
+                        continue
                 listener.look_at_backlog()
                 if is_due or listener.is_changed:
                     listener.publish()
+                    took_s = listener.published_at - now
+                    self._publication_s = max(took_s, LEAD_DECAY * self._publication_s)
             elif listener.is_awaiting_commits:
                 listener.look_at_commits()
+        self._held_until = min(held, default=None)
 
     def _look(self) -> int:
         self._parent.look()
         return 0
 
 
-def wait_s(listeners: Iterable[Listener]) -> float:
-    """Return how many seconds to wait for input before unpublished input is published."""
+def wait_s(listeners: Iterable[Listener], held_s: float | None = None) -> float:
+    """Return how many seconds to wait for input before unpublished input is published.
+
+    ``held_s``: so long some of it is held back; None: none is.
+    """
     if any(listener.is_changed for listener in listeners):
-        return PUBLISH_S
+        return PUBLISH_S if held_s is None else held_s
     is_looking = any(listener.is_paused or listener.is_awaiting_commits for listener in listeners)
     return LOOK_S if is_looking else SILENT_S
 

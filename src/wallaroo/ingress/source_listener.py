@@ -48,6 +48,9 @@ class SourceListener(Listener):
     def _connected(self) -> int:
         return len(self._connections)
 
+    def _is_answering(self) -> bool:
+        return bool(self._acked)
+
     def _answer_all(self) -> None:
         for stream, (connection, sent) in list(self._acked.items()):
             count = self._store.answers.count_of(stream, is_first=sent < 0)

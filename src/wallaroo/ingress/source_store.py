@@ -202,6 +202,11 @@ class SourceStore:
         self.answers.published()
         self.note_closed()
 
+    @property
+    def unpublished_bytes(self) -> int:
+        """Return how many bytes were appended since the last publication."""
+        return self._writer.unpublished_bytes
+
     def is_at_bound(self) -> bool | None:
         return self._backlog.is_at_bound()
 

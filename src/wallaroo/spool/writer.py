@@ -216,6 +216,11 @@ class SpoolWriter:
             )
         )
 
+    @property
+    def unpublished_bytes(self) -> int:
+        """Return how many bytes were appended since the last publication."""
+        return self.position.byte - self._head.position.byte
+
     def backlog_bytes(self) -> int:
         """Return the size of the part that is not consumed yet."""
         return self.position.byte - max(read_tail(self.folder).byte, self._segments[0].start.byte)

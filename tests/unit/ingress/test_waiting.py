@@ -42,6 +42,12 @@ def test_what_is_not_published_yet_waits_for_nothing_that_may_not_come(
     assert wait_s(sources) == seconds
 
 
+@pytest.mark.parametrize("held_s", [0.0, 0.03])
+def test_what_is_held_back_is_published_when_its_time_comes(held_s: float) -> None:
+    assert wait_s((Source(), Source(is_changed=True)), held_s) == held_s
+    assert wait_s((Source(),), None) == SILENT_S
+
+
 @pytest.mark.parametrize(
     ("read_bytes", "events", "seconds"),
     [

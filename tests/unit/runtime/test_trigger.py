@@ -24,7 +24,7 @@ from wallaroo.runtime.batch.trigger import (
 )
 from wallaroo.sources.log import Head, Position
 from wallaroo.sources.spooled import SpoolLog
-from wallaroo.spool.waking import waker
+from wallaroo.spool.waking import PauseNote, waker
 from wallaroo.spool.writer import SpoolWriter
 
 FOREVER_S = 60.0
@@ -305,6 +305,31 @@ def test_a_batch_waits_for_its_cadence(tmp_path: Path, log: Growing) -> None:
 
     assert (first, second) == ({"in": Position(0, 1)}, {"in": Position(0, 2)})
     assert second_s - first_s > 0.1
+    paced.end()
+    paced.close()
+
+
+@pytest.mark.parametrize("events", [1, 20], ids=["few", "a backlog"])
+def test_publishers_are_told_when_the_batch_after_next_may_begin(
+    tmp_path: Path, log: Growing, events: int
+) -> None:
+    target_s = 0.2
+    paced = Trigger(target_s=target_s)
+    paced.open(tmp_path / "wake")
+    paced.admit(Admission(events_max=20, is_held=False))
+    note = PauseNote(tmp_path / "wake")
+    batches: Any = Waiting(log)
+
+    log.events = 1
+    batches.ends = paced.next(batches)
+    assert note.until <= time.monotonic(), "how long a batch takes is unknown"
+    log.events += events
+    paced.next(batches)
+
+    is_pausing = note.until > paced._cadence._began
+    assert is_pausing == (events == 1)
+    assert note.until <= time.monotonic() + target_s
+    note.close()
     paced.end()
     paced.close()
 

@@ -24,6 +24,7 @@ from wallaroo.runtime.batch.admission import Admission, Ends, plan_ends
 from wallaroo.runtime.batch.batches import Batches
 from wallaroo.runtime.batch.cadence import Cadence
 from wallaroo.sources.log import SourceLog
+from wallaroo.spool.waking import PauseNote
 
 SLOWER = 0.05  # the next pause as a share of the time without input
 LOOK_WOKEN_S = 2.0  # between polls of sources that wake the driver, in case a wake-up is lost
@@ -73,6 +74,7 @@ class WakeSocket:
 
     def __init__(self, address: Path):
         self._address = str(address)
+        self._note: PauseNote | None = None
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
         try:
@@ -83,6 +85,13 @@ class WakeSocket:
                 f"sources cannot wake the driver through {address}: {error.strerror or error}. "
                 "Set TMPDIR to a folder with a shorter name."
             ) from error
+        with contextlib.suppress(OSError):  # without it, whoever publishes does so at once
+            self._note = PauseNote(address)
+
+    def note_pause(self, until: float) -> None:
+        """Note for those who publish that no batch begins before ``until`` (monotonic)."""
+        if self._note is not None:
+            self._note.until = until
 
     def wait(self, seconds: float) -> None:
         """Return when there is something new, or after ``seconds``."""
@@ -102,6 +111,9 @@ class WakeSocket:
     def close(self) -> None:
         """Close the socket; ``wait`` must not be called again."""
         self._socket.close()
+        if self._note is not None:
+            self._note.close()
+            self._note = None
 
 
 def _nothing_planned(start: Ends) -> None:
@@ -184,7 +196,9 @@ class Trigger:
             if ends != start or (not admitted.is_held and batches.is_due):
                 looks.found()
                 events = sum(ends[name].events - start[name].events for name in logs)
-                self._cadence.begins(time.monotonic(), events, admitted.events_max)
+                now = time.monotonic()
+                self._cadence.begins(now, events, admitted.events_max)
+                wakes.note_pause(now + self._cadence.pause_s(now))
                 return ends
             pause_s = looks.pause_s(batches.due_in_s)
             if not batches.settle(pause_s):
