@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.ingress.conftest import wait_until
 from wallaroo.ingress.joining.host_listener import HostListener
-from wallaroo.ingress.joining.messages import JOIN, READY, REFUSED, WELCOME, Terms
+from wallaroo.ingress.joining.messages import JOIN, LATER, READY, REFUSED, WELCOME, Terms
 from wallaroo.network.proved_connections import TaskListener, connect
 from wallaroo.network.replica_link import Fields, read_message, write_message
 from wallaroo.sources.joined.hosts import IngressHost, IngressHosts
@@ -71,3 +71,25 @@ def test_another_folder_is_refused_after_a_host_vanished_before_any_commit(
     assert answer["op"] == REFUSED
     assert "ingress 'edge' has joined this run with another folder" in answer["words"]
     assert joining.ask(FIRST)[1]["op"] == WELCOME
+
+
+def test_of_two_folders_that_join_under_one_name_at_the_same_time_one_is_refused(
+    joining: Joining,
+) -> None:
+    """The second one waits until the first one is ready, then is refused; it never listens."""
+    first, answer = joining.ask(FIRST)
+    assert answer["op"] == WELCOME
+    _, answer = joining.ask(SECOND)
+    assert answer["op"] == LATER
+    assert answer["words"] == "another ingress 'edge' is just joining"
+    joining.known(first)
+    assert joining.ask(SECOND)[1]["op"] == REFUSED
+
+
+def test_a_folder_whose_name_another_one_failed_to_join_with_is_admitted(joining: Joining) -> None:
+    """One that could not listen has received nothing."""
+    first, answer = joining.ask(FIRST)
+    assert answer["op"] == WELCOME
+    write_message(first, {"op": REFUSED, "words": "the port is taken"})
+    assert first.recv(1) == b""  # the driver has ended the connection
+    assert joining.ask(SECOND)[1]["op"] == WELCOME
