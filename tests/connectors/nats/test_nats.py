@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 from nats.js.errors import NotFoundError
 
@@ -378,6 +379,15 @@ class TestOnAServer:
         committer = opened(NATSSinkConfig(server.url, "nowhere"), tmp_path)
         with pytest.raises(PeerError, match="no stream takes subject 'nowhere'"):
             committer.check(60)
+
+    def test_a_sink_that_is_refused_leaves_no_connection_open(
+        self, tmp_path: Path, eventually: Eventually
+    ) -> None:
+        with running_nats(tmp_path / "nats") as own:  # without the clients of other tests
+            committer = opened(NATSSinkConfig(own.url, "nowhere"), tmp_path / "s")
+            error_of(committer, eventually)
+            places = [each.raddr for each in psutil.Process().net_connections("tcp") if each.raddr]
+            assert own.port not in {place.port for place in places}
 
     @pytest.mark.parametrize(
         "fault", [pytest.param("nats.publish:2", marks=pytest.mark.long), "nats.confirmed:2"]
