@@ -9,11 +9,14 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 from nats.js.errors import NotFoundError
 
@@ -353,24 +356,44 @@ class TestOnAServer:
         assert (message.subject, message.data) == (f"{stream}.here", b"here")
 
     @pytest.mark.parametrize(
-        ("subject", "expected", "words"),
+        ("subject", "expected", "is_first", "words"),
         [
-            ("nowhere", "", "no stream takes subject 'nowhere'"),
-            ("there.out", "another", "expected stream does not match"),
+            pytest.param("nowhere", "", False, "no stream takes subject 'nowhere'", id="nowhere"),
+            pytest.param("nowhere", "", True, "no stream takes subject 'nowhere'", id="first"),
+            pytest.param("", "another", False, "expected stream does not match", id="another"),
         ],
     )
     def test_what_no_stream_takes_ends_the_run_and_is_kept(
-        self, tmp_path: Path, server: NATSServer, subject: str, expected: str, words: str
+        self,
+        tmp_path: Path,
+        server: NATSServer,
+        stream: str,
+        eventually: Eventually,
+        subject: str,
+        expected: str,
+        is_first: bool,
+        words: str,
     ) -> None:
-        server.create("there")
-        config = NATSSinkConfig(server.url, subject, stream=expected)
-        committer = opened(config, tmp_path)
-        committer.commit(commit_of(0), tokens_of(config, tmp_path, 0, "m"))
+        """A run with the subject corrected publishes it, whenever the server refused it."""
+        server.create(stream)
+        right = NATSSinkConfig(server.url, f"{stream}.out")
+        wrong = replace(right, subject=subject or right.subject, stream=expected)
+        committer = opened(wrong, tmp_path)
+        tokens = tokens_of(wrong, tmp_path, 0, "m")
+        if is_first:
+            error_of(committer, eventually)
+        with suppress(PeerError):  # the server may have refused the subject by now
+            committer.commit(commit_of(0), tokens)
         with pytest.raises(
             PeerError, match=f"refuses (batch 0|output) for .*{words}.*Nothing is lost"
         ):
             committer.close(DRAIN_S)
-        assert committer.status().pending_bytes > 0
+        assert server.left(stream) == 0
+
+        corrected = right.committer("s", tmp_path, True)
+        corrected.recover(history_to(0), tokens)
+        corrected.close(DRAIN_S)
+        assert [message.data for message in server.messages(stream)] == [b"m"]
 
     def test_a_subject_that_no_stream_takes_is_found_before_anything_is_committed(
         self, tmp_path: Path, server: NATSServer
@@ -378,6 +401,15 @@ class TestOnAServer:
         committer = opened(NATSSinkConfig(server.url, "nowhere"), tmp_path)
         with pytest.raises(PeerError, match="no stream takes subject 'nowhere'"):
             committer.check(60)
+
+    def test_a_sink_that_is_refused_leaves_no_connection_open(
+        self, tmp_path: Path, eventually: Eventually
+    ) -> None:
+        with running_nats(tmp_path / "nats") as own:  # without the clients of other tests
+            committer = opened(NATSSinkConfig(own.url, "nowhere"), tmp_path / "s")
+            error_of(committer, eventually)
+            places = [each.raddr for each in psutil.Process().net_connections("tcp") if each.raddr]
+            assert own.port not in {place.port for place in places}
 
     @pytest.mark.parametrize(
         "fault", [pytest.param("nats.publish:2", marks=pytest.mark.long), "nats.confirmed:2"]

@@ -158,6 +158,10 @@ class NATSSystem(AckingSystem[NATSSinkConfig]):
     async def publisher(self) -> StreamPublisher:
         """Connect; return what publishes."""
         publisher = StreamPublisher(await connected(self._server), self._context.sink, self._config)
-        await publisher.open()
-        await publisher.require_stream()
+        try:
+            await publisher.open()
+            await publisher.require_stream()
+        except BaseException:
+            await publisher.close()
+            raise
         return publisher

@@ -85,6 +85,8 @@ class HostListener:
         self._hosts = hosts
         self._terms = terms
         self._is_closing = False
+        self._admitting = threading.Lock()
+        self._starting: dict[_Session, str] = {}  # keys of hosts that are not yet ready
 
     def begin(self) -> None:
         """Admit hosts from now on."""
@@ -125,19 +127,16 @@ class HostListener:
     def _join(self, session: _Session, hello: Fields) -> None:
         is_leaving = bool(hello["is_leaving"])
         name = str(hello["name"])
-        key, committed = self._admitted(name, str(hello["id"]), is_leaving)
-        connection = session.connection
-        welcome = {"op": WELCOME, "terms": self._terms.to_json(), "committed": committed}
-        write_message(connection, welcome)
-        connection.settimeout(START_S)
-        answer, _ = read_message(connection)
-        connection.settimeout(SILENT_S)
-        if answer["op"] != READY:
-            _log.warning("ingress '%s' cannot join: %s", name, answer.get("words", ""))
-            return
-        address = str(answer["ranges"][0]), int(answer["ranges"][1])
-        place = RangePlace(address, str(answer["certificate"]))
-        host = self._hosts.connected(key, session, place)
+        with self._admitting:
+            key, committed = self._admitted(name, str(hello["id"]), is_leaving)
+            self._starting[session] = key
+        try:
+            place = self._started(session, name, committed)
+            if place is None:
+                return
+            host = self._hosts.connected(key, session, place)
+        finally:
+            del self._starting[session]
         host.farewell = Farewell.LEAVING if is_leaving else Farewell.NONE
         host.wake = session.wake
         cause = "it ended the connection"
@@ -153,6 +152,20 @@ class HostListener:
             self._hosts.disconnected(host, session, cause)
             if not self._is_closing and not host.has_left(self._hosts.sources):
                 _log.warning("ingress '%s' is disconnected: %s; the run continues", name, cause)
+
+    def _started(self, session: _Session, name: str, committed: Fields) -> RangePlace | None:
+        """Let a host begin to listen; return its range server, or None if it cannot join."""
+        connection = session.connection
+        welcome = {"op": WELCOME, "terms": self._terms.to_json(), "committed": committed}
+        write_message(connection, welcome)
+        connection.settimeout(START_S)
+        answer, _ = read_message(connection)
+        connection.settimeout(SILENT_S)
+        if answer["op"] != READY:
+            _log.warning("ingress '%s' cannot join: %s", name, answer.get("words", ""))
+            return None
+        address = str(answer["ranges"][0]), int(answer["ranges"][1])
+        return RangePlace(address, str(answer["certificate"]))
 
     def _admitted(self, name: str, id_: str, is_leaving: bool) -> tuple[str, Fields]:
         """Return a host's key, and its committed positions.  Raises _RefusedError."""
@@ -175,6 +188,10 @@ class HostListener:
                 f"processed yet. Give that folder; or, if its disk is lost, `wallaroo ingress "
                 f"--lost {name}` first; or join under another --name.",
             )
+        # it listens once it is welcome: the name is its own from then on
+        starting = (each for each in list(self._starting.values()) if each != key)
+        if any(each.rpartition("/")[0] == name for each in starting):
+            raise _RefusedError(LATER, f"another ingress '{name}' is just joining")
         if other is not None and other.session is not None:
             raise _RefusedError(LATER, f"ingress '{name}' is connected already")
         is_known = other is not None and other.key == key

@@ -7,6 +7,7 @@ The invariants:
 
 * A host is known by its key, ``NAME/ID``: the id is that of its folder.  Two folders never share a
   key, and no two hosts of a run share a name.
+* A host that has connected is known until it has left, connected or not: the next commit lists it.
 * The boundaries known of a part begin at or before what is committed of it.
 * A host without a connection is disconnected, since a known time: no more of it is planned.
 """
@@ -132,6 +133,11 @@ class IngressHost:
         return self.session is not None and all(part.is_known for part in self.parts.values())
 
     @property
+    def has_joined(self) -> bool:
+        """Return whether it has connected during this run, and has reported since or is gone."""
+        return bool(self.parts) and (self.is_there or self.session is None)
+
+    @property
     def is_readable(self) -> bool:
         """Return whether batches may plan to read it."""
         return self.is_there and time.monotonic() >= self._held_until
@@ -232,7 +238,6 @@ class IngressHosts:
             host.session = None
             host.since = time.time()
             host.cause = cause
-            is_over = host.has_left(self.sources)
-            if is_over or not (host.committed or host.farewell is not Farewell.NONE):
-                del self._hosts[host.key]  # it has left, or no commit lists it yet
+            if host.has_left(self.sources):
+                del self._hosts[host.key]
         self.wake()

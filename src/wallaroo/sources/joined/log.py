@@ -9,7 +9,8 @@ events]}, "base": events, "left": [id]}``: the own spool's key is empty, a host'
 
 The invariants:
 
-* A host joins and leaves by `reconcile`: what it holds is read after a commit that knows it.  It
+* A host joins and leaves by `reconcile`: what it holds is read after a commit that knows it.  One
+  that disconnects before that commit is listed all the same: it may have acknowledged input.  It
   leaves after all its input is committed, or by order of a person if it is lost.
 * One range per host and batch.  If its rest cannot be read, the batch commits what was read: no
   batch waits for a host that is disconnected, and nothing is read twice or left out.
@@ -276,7 +277,7 @@ class SeveralSpools(SourceLog):
             part = before.parts.get(host.key)
             if part is not None and self._may_go(host, part):
                 changed = changed.without(host.key)
-            elif part is None and host.is_there and host.id not in before.left:
+            elif part is None and host.has_joined and host.id not in before.left:
                 changed = replace(changed, parts={**changed.parts, host.key: Position(0, 0)})
         return position if changed is before else changed.position
 

@@ -189,6 +189,57 @@ def test_a_partition_waits_for_a_host_that_is_disconnected(served: Served) -> No
     assert log.ended(["edge/00/", "west/11/7", "7"], end) == ["west/11/7"]
 
 
+@pytest.mark.parametrize("has_reported", [True, False])
+def test_a_host_that_vanishes_before_a_commit_knows_it_is_part_of_the_next_one(
+    served: Served, has_reported: bool
+) -> None:
+    """It may have acknowledged input: its name stays taken, and time waits for it."""
+    joined = Joined(served, 10, [100] * 5, 1)
+    log = joined.log
+    host = joined.host
+    if not has_reported:
+        host = joined.hosts.connected("edge/00", object(), RangePlace(served.address, ""))
+        assert hosts_of(log.reconcile(log.beginning())) == []  # not before it has, or is away
+    joined.hosts.disconnected(host, host.session or object(), "it vanished")
+    assert joined.hosts.named("edge") is host
+    here = log.reconcile(log.beginning())
+    assert hosts_of(here) == ["edge"]
+    log.committed(here, None)
+    assert "is disconnected (it vanished)" in log.head().error
+    assert log.partitions(here) == {"edge/00/"}
+    assert log.backlog(here) == 10
+
+    joined.connect(served.address)
+    got, _ = joined.read(log.split(here, log.advance(here, NEVER), 2))
+    assert got["edge/00"] == _numbers(500)
+
+
+def test_a_host_that_vanishes_while_a_batch_lists_it_keeps_its_name(served: Served) -> None:
+    """The commit of that batch finds the host that it knows, and no second one."""
+    joined = Joined(served, 10, [100], 1)
+    log = joined.log
+    here = log.reconcile(log.beginning())
+    joined.hosts.disconnected(joined.host, joined.host.session or object(), "it vanished")
+    log.committed(here, None)
+    assert joined.hosts.all() == [joined.host]
+    assert joined.host.cause == "it vanished"
+
+
+def test_a_host_that_no_commit_knows_is_given_up_as_any_other(served: Served) -> None:
+    """Its folder never joins again, and its name is free."""
+    joined = Joined(served, 10, [100], 1)
+    log = joined.log
+    joined.hosts.disconnected(joined.host, joined.host.session or object(), "it vanished")
+    joined.host.farewell = Farewell.LOST
+    here = log.beginning()
+    while (changed := log.reconcile(here)) is not here:
+        log.committed(changed, None)
+        here = changed
+    assert joined.host.has_left([joined.source])
+    assert joined.hosts.left_of("00") == {joined.source}
+    assert joined.hosts.named("edge") is None
+
+
 def test_a_host_leaves_once_it_is_read_and_never_joins_again(served: Served) -> None:
     """Its events stay counted; its id is kept."""
     joined = Joined(served, 10, [100] * 5, 1)
