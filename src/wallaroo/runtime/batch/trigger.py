@@ -77,10 +77,12 @@ class WakeSocket:
         self._note: PauseNote | None = None
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
+        self._waker = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._waker.setblocking(False)
         try:
             self._socket.bind(self._address)
         except OSError as error:
-            self._socket.close()
+            self.close()
             raise PeerError(
                 f"sources cannot wake the driver through {address}: {error.strerror or error}. "
                 "Set TMPDIR to a folder with a shorter name."
@@ -104,13 +106,13 @@ class WakeSocket:
 
     def wake(self) -> None:
         """Wake ``wait`` up; from any thread."""
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as own:
-            own.setblocking(False)
-            own.sendto(b"\0", self._address)
+        with contextlib.suppress(OSError):
+            self._waker.sendto(b"\0", self._address)
 
     def close(self) -> None:
         """Close the socket; ``wait`` must not be called again."""
         self._socket.close()
+        self._waker.close()
         if self._note is not None:
             self._note.close()
             self._note = None

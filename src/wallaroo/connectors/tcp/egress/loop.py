@@ -168,7 +168,8 @@ class Egress:
         self.execute(self.machine.settle(now, connection.acked(), connection.has_rest, error))
 
     def _load(self, token: StagedToken) -> Staged:
-        self._pipe.send(alive=True)  # reading a large part takes a while
+        if token["file"]:
+            self._pipe.send(alive=True)  # reading a large part takes a while
         staging = Path(self._config.staging)
         try:
             return read_staged(staging, token)
