@@ -31,7 +31,7 @@ BACKLOG_BYTES_MAX = 256 * 1024 * 1024
 # and until then the commit is the only record of it.
 RETAINED_FREQUENT = 128
 EPOCH_TIME_S = 0.05  # the least target of an epoch; only a backlog has larger ones
-LATENCY_MS = 40.0  # the default target of resident tasks (docs/decisions/0047)
+LATENCY_MS = 50.0  # the default target of resident tasks (docs/decisions/0047)
 # the same with a checkpoint in an object store, where every commit costs money
 STORE_LATENCY_MS = 250.0
 # On a cluster, resident tasks are the default for targets below: a micro-batch takes longer.
@@ -154,7 +154,7 @@ class RunOptions:
     TCP ports, end at once."""
     latency: timedelta | float | Latency | LatencyName | None = None
     """How long an event may take from its receipt to its results: a timedelta or milliseconds.
-    Commits are as rare as that allows.  None: 40 ms with resident tasks, 250 ms with a checkpoint
+    Commits are as rare as that allows.  None: 50 ms with resident tasks, 250 ms with a checkpoint
     in an object store, no target with micro-batches.  Deprecated: ``low`` (resident tasks that
     commit as often as they can) and ``normal`` (the micro-batch host)."""
     host: HostKind | HostName | None = None

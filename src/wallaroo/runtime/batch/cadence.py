@@ -3,9 +3,10 @@
 Where it runs: pure (driver); the clock comes in as an argument, in monotonic seconds.
 
 An event that arrives right after a batch began waits for the next one, and then as long as that
-takes.  So a batch begins no earlier after the one before than the target less the time that a batch
-takes (the median of the newest ones, from its beginning until the host asks for another).  What
-arrives later than that begins a batch at once: an idle run sleeps, and a lone event waits for
+takes.  So a batch begins no earlier after the one before than the target less one and a half times
+the time that a batch takes (the median of the newest ones, from its beginning until the host asks
+for another): the target is kept by batches that take half as long again, too, and the larger the
+share of the events' own work in a batch, the less do they wait for it.  What arrives later than that begins a batch at once: an idle run sleeps, and a lone event waits for
 nothing.  A batch that was filled to a good part of its bound is followed at once, too: more input
 waits than a batch may have.  So is every batch if a batch takes as long as the target; without a
 target (0), always.
@@ -17,6 +18,7 @@ import statistics
 from collections import deque
 
 WINDOW = 16  # batches
+SLOW = 1.5  # times the median: the batch that keeps the target, too
 FULL = 0.5  # share of a batch's bound; batches end at chunk boundaries, so they seldom reach it
 
 
@@ -50,9 +52,9 @@ class Cadence:
         >>> cadence.begins(10.000, events=3, events_max=1_000)
         >>> cadence.ends(10.008)
         >>> round(cadence.pause_s(10.008), 3), cadence.pause_s(10.060)
-        (0.034, 0.0)
+        (0.03, 0.0)
         """
         if self._began is None or self._was_full or not self._took_s:
             return 0.0
-        interval_s = self._target_s - statistics.median(self._took_s)
+        interval_s = self._target_s - SLOW * statistics.median(self._took_s)
         return max(0.0, self._began + interval_s - now)
