@@ -25,7 +25,7 @@ from wallaroo.spool.waking import run_pauses_until
 PUBLISH_S = 0.005  # under load: one publish (and fsync) for everything that arrived in this time
 HELD_S = 0.05  # at most between two publications, however long the run pauses
 LEAD_S = 0.002  # before a batch begins, to the time that two publications took
-LEAD_DECAY = 0.9  # of the longest publication, with each that is shorter
+LEAD_DECAY = 0.9  # factor of the longest publication, with each that is shorter
 PAUSE_S = 0.001  # after a pass that read little, so that many small messages arrive in one read
 BUSY_PAUSE_S = 0.004  # the same, if they were many: each pass has a publication (and fsync)
 LITTLE_BYTES = 64 * 1024

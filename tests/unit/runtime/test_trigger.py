@@ -310,7 +310,7 @@ def test_a_batch_waits_for_its_cadence(tmp_path: Path, log: Growing) -> None:
 
 
 @pytest.mark.parametrize("events", [1, 20], ids=["few", "a backlog"])
-def test_publishers_are_told_when_the_batch_after_next_may_begin(
+def test_publishers_know_when_the_batch_after_next_may_begin(
     tmp_path: Path, log: Growing, events: int
 ) -> None:
     target_s = 0.2

@@ -6,10 +6,10 @@ An event that arrives right after a batch began waits for the next one, and then
 takes.  So a batch begins no earlier after the one before than the target less one and a half times
 the time that a batch takes (the median of the newest ones, from its beginning until the host asks
 for another): the target is kept by batches that take half as long again, too, and the larger the
-share of the events' own work in a batch, the less do they wait for it.  What arrives later than that begins a batch at once: an idle run sleeps, and a lone event waits for
-nothing.  A batch that was filled to a good part of its bound is followed at once, too: more input
-waits than a batch may have.  So is every batch if a batch takes as long as the target; without a
-target (0), always.
+share of the events' own work in a batch, the less do they wait for it.  What arrives later than
+that begins a batch at once: an idle run sleeps, and a lone event waits for nothing.  A batch that
+was filled to a good part of its bound is followed at once, too: more input waits than a batch may
+have.  So is every batch if one takes two thirds of the target; without a target (0), always.
 """
 
 from __future__ import annotations

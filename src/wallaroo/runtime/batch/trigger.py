@@ -87,7 +87,7 @@ class WakeSocket:
                 f"sources cannot wake the driver through {address}: {error.strerror or error}. "
                 "Set TMPDIR to a folder with a shorter name."
             ) from error
-        with contextlib.suppress(OSError):  # without it, whoever publishes does so at once
+        with contextlib.suppress(OSError):  # without it, input is published at once
             self._note = PauseNote(address)
 
     def note_pause(self, until: float) -> None:
