@@ -16,7 +16,7 @@ from typing import Any
 from wallaroo.steps.keys import WANTED, KeyPart
 from wallaroo.steps.keys import Key as Key
 
-GROUPS_KEPT = 1 << 15  # keys; 5 MB in a worker
+LOCATED_MAX = 1 << 16  # keys whose group and bytes are kept; 12 MB in a worker
 
 _STR = b"s"
 _BYTES = b"b"
@@ -141,11 +141,22 @@ def groups_of_task(task: int, tasks: int, key_groups: int) -> tuple[int, int]:
     return task * key_groups // tasks, (task + 1) * key_groups // tasks
 
 
-@lru_cache(maxsize=GROUPS_KEPT)
+_located: dict[int, dict[Key, tuple[int, bytes]]] = {}  # by number of key groups
+
+
 def locate(key: Key, key_groups: int) -> tuple[int, bytes]:
-    """Return a normalized key's group and bytes; cached, because keys recur across batches."""
-    encoded = encode_key(key)
-    return group_of(encoded, key_groups), encoded
+    """Return a normalized key's group and bytes; cached, because keys recur across batches.
+
+    Not by ``lru_cache``: it creates a tuple of the arguments for each call, and keeps it.
+    """
+    located = _located.setdefault(key_groups, {})
+    found = located.get(key)
+    if found is None:
+        if len(located) >= LOCATED_MAX:
+            located.clear()
+        encoded = encode_key(key)
+        found = located[key] = (group_of(encoded, key_groups), encoded)
+    return found
 
 
 def group_of_key(key: Key, key_groups: int) -> int:

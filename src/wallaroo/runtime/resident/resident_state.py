@@ -51,7 +51,7 @@ NEVER = Version(-2, "")
 class Written(NamedTuple):
     """The writes of an epoch: states by step, and entries by name."""
 
-    states: dict[str, list[tuple[Key, bytes | None]]]
+    states: dict[str, dict[Key, bytes | None]]
     entries: dict[str, list[Change]]
 
 
@@ -166,11 +166,12 @@ class ResidentState:
     ) -> DeltaRef | None:
         """Stage the changes, inside the reference if they are small; None without changes."""
         assert self._view is not None
-        changes = {step: list(state.changes()) for step, state in states.items()}
+        changes = {step: dict(state.changes()) for step, state in states.items()}
         entries = {each: list(rows) for each, rows in entry_changes(stores)}
         self._pending.states.update(changes)
         self._pending.entries.update(entries)
-        return self._view.stage(changes, name, storage, batch, INLINE_BYTES_MAX, entries)
+        rows = {step: changed.items() for step, changed in changes.items()}
+        return self._view.stage(rows, name, storage, batch, INLINE_BYTES_MAX, entries)
 
     def take_snapshots(self) -> tuple[SnapshotRef, ...]:
         """Return, once each, the snapshots that were written from the newest view."""

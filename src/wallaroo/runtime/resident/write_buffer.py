@@ -78,7 +78,7 @@ class WriteLayer:
 
     def write(
         self,
-        states: Mapping[str, Iterable[tuple[Key, bytes | None]]],
+        states: Mapping[str, Mapping[Key, bytes | None]],
         entries: Mapping[str, Iterable[Change]],
     ) -> None:
         for step, written in states.items():
