@@ -13,6 +13,7 @@ import pytest
 
 import wallaroo
 from wallaroo.connectors.file.cutting import LineCutter
+from wallaroo.connectors.file.files import OpenFile
 from wallaroo.connectors.file.log import MARKS_AHEAD_MAX, FileLog, FileSource
 from wallaroo.connectors.file.reader import close_files
 from wallaroo.connectors.file.source import FileSourceConfig
@@ -329,6 +330,36 @@ def test_batches_that_take_a_quarter_of_what_waits_grow(tmp_path: Path) -> None:
     assert 450 <= taken[0] <= 1_000
     assert max(taken) >= 3 * taken[0]
     assert max(waiting) <= MARKS_AHEAD_MAX + 1  # a mark is a line here
+
+
+def test_planning_ahead_of_commits_scans_a_file_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run asks for what waits after the last commit between two plans, too."""
+    scanned: list[int] = []
+    read = OpenFile.read
+
+    def counted(file: OpenFile, size: int) -> bytes:
+        content = read(file, size)
+        scanned.append(len(content))
+        return content
+
+    path = tmp_path / "in.txt"
+    write(path, *["x" * 99] * 50_000)
+    log = FileLog(FileSource("Lines", str(path), LineCutter(), 200_000, mark_bytes=1_000), "")
+    committed = log.beginning()
+    monkeypatch.setattr(OpenFile, "read", counted)
+    place = log.advance(committed, 1_000)
+    while log.backlog(place):
+        following = log.advance(place, 1_000)
+        assert log.backlog(committed) > log.backlog(following)
+        log.split(committed, place, 2)
+        log.committed(place, None)
+        committed = place
+        place = following
+
+    assert place.events == 50_000
+    assert sum(scanned) == path.stat().st_size
 
 
 def test_a_configuration_travels() -> None:

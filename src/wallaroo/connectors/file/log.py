@@ -169,7 +169,6 @@ class FileLog(SourceLog):
             last = self._mark(end)
             scanner.scan_over(last.order)
             marks = [begin, *scanner.between(begin, last), last]
-            self._look(end)
         size = -(-(last.events - begin.events) // pieces)
         lists: list[list[Range]] = [[] for _ in range(pieces)]
         for low, high in pairwise(marks):
@@ -181,6 +180,8 @@ class FileLog(SourceLog):
     def committed(self, position: Position, released: Position | None) -> None:
         with self._lock:
             self._done = position
+            if self._scanner is not None:
+                self._scanner.forget_before(self._mark(position))
 
     def backlog_bytes(self, position: Position, head: Head) -> int:
         return self._bytes_before(head.position) - self._bytes_before(position)
@@ -191,12 +192,15 @@ class FileLog(SourceLog):
                 self._scanner.close()
 
     def _look(self, position: Position) -> tuple[Scanner, Mark]:
-        """Return a scanner whose first mark is at a position, and that mark."""
+        """Return a scanner with a mark at a position, and that mark.
+
+        Marks are kept until they are committed, as the next batch is planned while one is under
+        way: an earlier position would have everything after it scanned again.
+        """
         mark = self._mark(position)
         scanner = self._scanner
         known = scanner.find(mark) if scanner is not None else None
         if scanner is not None and known is not None:
-            scanner.forget_before(known)
             return scanner, known
         if scanner is not None:
             scanner.close()

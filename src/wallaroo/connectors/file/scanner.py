@@ -85,8 +85,11 @@ class Scanner:
         mark = self._marks[at] if at >= 0 else None
         return mark if mark and mark[:2] == wanted[:2] and mark.order == wanted.order else None
 
-    def forget_before(self, mark: Mark) -> None:
-        del self._marks[: self._marks.index(mark)]
+    def forget_before(self, wanted: Mark) -> None:
+        """Forget the marks before a place, if one is there."""
+        mark = self.find(wanted)
+        if mark is not None:
+            del self._marks[: self._marks.index(mark)]
 
     def between(self, start: Mark, end: Mark) -> list[Mark]:
         """Return the marks after one and before another."""
