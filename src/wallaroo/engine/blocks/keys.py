@@ -150,13 +150,13 @@ def locate(key: Key, key_groups: int) -> tuple[int, bytes]:
     Not by ``lru_cache``: it creates a tuple of the arguments for each call, and keeps it.
     """
     located = _located.setdefault(key_groups, {})
-    found = located.get(key)
-    if found is None:
+    place = located.get(key)
+    if place is None:
         if len(located) >= LOCATED_MAX:
             located.clear()
         encoded = encode_key(key)
-        found = located[key] = (group_of(encoded, key_groups), encoded)
-    return found
+        place = located[key] = (group_of(encoded, key_groups), encoded)
+    return place
 
 
 def group_of_key(key: Key, key_groups: int) -> int:
