@@ -124,7 +124,10 @@ class Ingress:
                     listener.publish()
                     took_s = listener.published_at - now
                     self._publication_s = max(took_s, LEAD_DECAY * self._publication_s)
-            elif listener.is_awaiting_commits:
+                continue
+            if listener.is_changed:  # under load, shortly after it was published
+                held.append(listener.published_at + PUBLISH_S)
+            if listener.is_awaiting_commits:
                 listener.look_at_commits()
         self._held_until = min(held, default=None)
 
@@ -138,10 +141,11 @@ def wait_s(listeners: Iterable[Listener], held_s: float | None = None) -> float:
 
     ``held_s``: so long some of it is held back; None: none is.
     """
-    if any(listener.is_changed for listener in listeners):
-        return PUBLISH_S if held_s is None else held_s
     is_looking = any(listener.is_paused or listener.is_awaiting_commits for listener in listeners)
-    return LOOK_S if is_looking else SILENT_S
+    seconds = LOOK_S if is_looking else SILENT_S
+    if any(listener.is_changed for listener in listeners):
+        return min(seconds, PUBLISH_S if held_s is None else held_s)
+    return seconds
 
 
 def pause_s(read_bytes: int, events: int) -> float:

@@ -8,50 +8,53 @@ A datagram after each publication replaces polls many times a second.  One means
 there may be something new, so one that is lost (a full buffer: the run has others to read; a run
 that ends) costs no more than the run's next poll.
 
-Beside the socket is a file of eight bytes, which both sides map into memory: the monotonic time,
-one clock for all processes of a machine, before which the run begins no batch.  Publications until
-then may be made as one.  A time that has passed, as that of a run that ended, asks for nothing.
+Beside the socket is a file of eight bytes: the monotonic time, one clock for all processes of a
+machine, before which the run begins no batch.  Publications until then may be made as one.  A time
+that has passed, as that of a run that ended, asks for nothing, nor does a file that is missing or
+cannot be read.  The file is not mapped into memory: on a full disk, touching a page of it would
+kill the process (SIGBUS), while a call fails.
 """
 
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 import socket
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
 VARIABLE = "WALLAROO_WAKE"
-_NOTE_BYTES = 8  # a double
+_TIME = struct.Struct("d")
 
 
 class PauseNote:
-    """The end of a run's pause between two batches, in memory that processes share."""
+    """The end of a run's pause between two batches, in a file that processes share."""
 
     def __init__(self, address: str | Path):
-        """Map the note of the run at ``address``; raise OSError if it is not on this machine."""
-        descriptor = os.open(f"{address}.pause", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            os.truncate(descriptor, _NOTE_BYTES)  # zero, if it is new
-            self._memory = mmap.mmap(descriptor, _NOTE_BYTES)
-        finally:
-            os.close(descriptor)
-        self._times = memoryview(self._memory).cast("d")
+        """Open the note of the run at ``address``; raise OSError if it is not on this machine."""
+        self._descriptor = os.open(f"{address}.pause", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     @property
     def until(self) -> float:
-        """The monotonic time, in seconds, before which the run begins no batch."""
-        return self._times[0]
+        """The monotonic time, in seconds, before which the run begins no batch; 0: none is known.
+
+        Setting it does nothing on a full disk: input is then published at once.
+        """
+        with contextlib.suppress(OSError):
+            content = os.pread(self._descriptor, _TIME.size, 0)
+            if len(content) == _TIME.size:
+                return float(_TIME.unpack(content)[0])
+        return 0.0
 
     @until.setter
     def until(self, monotonic_s: float) -> None:
-        self._times[0] = monotonic_s
+        with contextlib.suppress(OSError):
+            os.pwrite(self._descriptor, _TIME.pack(monotonic_s), 0)
 
     def close(self) -> None:
-        """Unmap it; it must not be used again."""
-        self._times.release()
-        self._memory.close()
+        """Close the file; the note must not be used again."""
+        os.close(self._descriptor)
 
 
 def waker(address: str) -> Callable[[], None]:
@@ -97,4 +100,6 @@ def wake_at(address: str) -> None:
     """Make `wake_run` wake the run at ``address`` from now on."""
     global _pause, _wake
     _wake = waker(address)
+    if _pause is not None:
+        _pause.close()
     _pause = _pause_of(address)

@@ -4,8 +4,11 @@ once if its sender waits for an answer.
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
 import selectors
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -145,3 +148,39 @@ def test_a_sender_that_waits_for_an_answer_does_not_wait_for_the_run(
         assert not listener.may_wait
     read_until(listener, lambda: not listener._connected())
     assert listener.may_wait
+
+
+def publishes_at_once_on_a_full_disk(folder: Path) -> None:
+    """Begin a run's note, fill the disk, and use the note from both sides."""
+    note = PauseNote(folder / "wake")
+    with open(folder / "ballast", "wb", buffering=0) as file, contextlib.suppress(OSError):
+        while file.write(b"x" * 4096):
+            pass
+    of_a_publisher = PauseNote(folder / "wake")
+    note.until = time.monotonic() + LATE_S
+    assert of_a_publisher.until == 0.0
+
+
+def test_a_full_disk_under_the_note_makes_input_be_published_at_once(tmp_path: Path) -> None:
+    """In a process of its own, which a page without room would kill."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounting = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    if subprocess.run(mounting, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a file system needs root")
+    process = multiprocessing.get_context("spawn").Process(
+        target=publishes_at_once_on_a_full_disk, args=(folder,)
+    )
+    process.start()
+    process.join(FOREVER_S)
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+    assert process.exitcode == 0
+
+
+def test_a_note_that_cannot_be_read_asks_for_nothing(tmp_path: Path) -> None:
+    note = PauseNote(tmp_path / "wake")
+    assert note.until == 0.0, "nothing was noted yet"
+    note.until = 5.0
+    assert note.until == 5.0
+    note.close()
+    assert note.until == 0.0, "the run it belonged to has ended"
