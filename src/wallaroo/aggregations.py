@@ -453,4 +453,11 @@ class CombineOf(Aggregation[Any, list[Any], Any]):
 
 def combine_of(**parts: Aggregation[Any, Any, Any]) -> CombineOf:
     """Combine aggregations into one, whose result is a dict by the arguments' names."""
+    if not parts:
+        fix = "Give it one or more, such as combine_of(n=Count(), total=Sum(price))."
+        raise wrong_option("combine_of", "It was given no aggregation.", fix)
+    for name, part in parts.items():
+        if not isinstance(part, Aggregation):
+            fix = "Give it an object of an aggregation, such as Count()."
+            raise wrong_option("combine_of", f"{name} is {part!r:.60}, not an aggregation.", fix)
     return CombineOf(parts)

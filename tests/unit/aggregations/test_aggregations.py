@@ -157,6 +157,17 @@ def test_a_top_of_no_events_is_refused_at_once(n: Any) -> None:
         TopN(n)
 
 
+def test_a_combination_of_no_aggregations_is_refused_at_once() -> None:
+    with pytest.raises(WallarooParameterError, match=r"combine_of(.|\n)*no aggregation"):
+        combine_of()
+
+
+@pytest.mark.parametrize("part", [Count, len])
+def test_a_combination_of_what_is_no_aggregation_is_refused_at_once(part: Any) -> None:
+    with pytest.raises(WallarooParameterError, match=r"n is (.|\n)*not an aggregation"):
+        combine_of(n=part)
+
+
 @pytest.mark.parametrize("order", list(itertools.permutations([3.0, 4.0, float("nan"), 1.0])))
 @pytest.mark.parametrize("cut", [0, 1, 2, 3])
 @pytest.mark.parametrize(

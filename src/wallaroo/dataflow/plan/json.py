@@ -324,6 +324,9 @@ def _states(before: dict[str, Any], after: dict[str, Any]) -> Iterator[tuple[str
                 f"The state of step '{name}' is of class {was['class']}, now it is {now['class']}.",
             )
         gone = sorted(set(was["keys"]) - set(now["keys"]))
+        new = sorted(set(now["keys"]) - set(was["keys"]))
+        # A key without a name is named after its line: a line above it is no other key.
+        gone = list(_unlike(gone, new))
         if gone:
             yield (
                 name,

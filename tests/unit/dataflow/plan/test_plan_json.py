@@ -106,6 +106,17 @@ def test_steps_without_a_name_may_move_to_other_lines() -> None:
     )
 
 
+def test_state_stays_if_its_key_without_a_name_moves_to_another_line() -> None:
+    def keyed_at(line: int) -> str:
+        key = wallaroo.key_extractor(f"key_by at app.py:{line}:7")(first_letter.function)
+        return dumps(plan(tcp("in").key_by(key).to(count).to_sink(SINK)))
+
+    found = compare(keyed_at(4), keyed_at(12))
+    assert found.verdict is not Verdict.INCOMPATIBLE
+    assert "was kept by" not in " ".join(found.reasons)
+    assert compare(keyed_at(4), dumps(BASE)).verdict is Verdict.INCOMPATIBLE
+
+
 def with_header(length: int, fmt: str) -> Any:
     other = wallaroo.decoder(length, fmt)(decode.function)
     return tcp("in", decoder=other).key_by(first_letter).to(count).to_sink(SINK)
