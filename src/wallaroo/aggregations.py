@@ -457,7 +457,7 @@ def combine_of(**parts: Aggregation[Any, Any, Any]) -> CombineOf:
         fix = "Give it one or more, such as combine_of(n=Count(), total=Sum(price))."
         raise wrong_option("combine_of", "It was given no aggregation.", fix)
     for name, part in parts.items():
-        if not isinstance(part, Aggregation):
+        if isinstance(part, type) or not hasattr(part, "update"):
             fix = "Give it an object of an aggregation, such as Count()."
             raise wrong_option("combine_of", f"{name} is {part!r:.60}, not an aggregation.", fix)
     return CombineOf(parts)
