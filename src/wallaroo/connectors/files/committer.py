@@ -232,6 +232,7 @@ class RollingCommitter(GroupCommitter):
     def _next(self) -> list[PendingBatch]:
         if not self._is_resumed:
             self._resume()
+            self._is_resumed = True
         self._mark()
         while not (group := super()._next()) and not self._is_closing:
             self._mark()
@@ -297,7 +298,6 @@ class RollingCommitter(GroupCommitter):
 
     def _resume(self) -> None:
         """Carry out an earlier run's decision: write the file, or forget its batches."""
-        self._is_resumed = True
         path = self._waiting.staging / ROLL
         try:
             fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
