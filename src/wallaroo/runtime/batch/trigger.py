@@ -77,8 +77,6 @@ class WakeSocket:
         self._note: PauseNote | None = None
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
-        self._waker = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._waker.setblocking(False)
         try:
             self._socket.bind(self._address)
         except OSError as error:
@@ -107,12 +105,11 @@ class WakeSocket:
     def wake(self) -> None:
         """Wake ``wait`` up; from any thread."""
         with contextlib.suppress(OSError):
-            self._waker.sendto(b"\0", self._address)
+            self._socket.sendto(b"\0", self._address)
 
     def close(self) -> None:
         """Close the socket; ``wait`` must not be called again."""
         self._socket.close()
-        self._waker.close()
         if self._note is not None:
             self._note.close()
             self._note = None
