@@ -313,22 +313,20 @@ def test_a_batch_waits_for_its_cadence(tmp_path: Path, log: Growing) -> None:
 def test_publishers_know_when_the_batch_after_next_may_begin(
     tmp_path: Path, log: Growing, events: int
 ) -> None:
-    target_s = 0.2
-    paced = Trigger(target_s=target_s)
-    paced.open(tmp_path / "wake")
-    paced.admit(Admission(events_max=20, is_held=False))
+    paced = hourly(tmp_path)
     note = PauseNote(tmp_path / "wake")
     batches: Any = Waiting(log)
 
-    log.events = 1
+    log.events = 20
     batches.ends = paced.next(batches)
-    assert note.until <= time.monotonic(), "how long a batch takes is unknown"
+    assert note.until <= time.monotonic(), "a full batch is followed at once"
     log.events += events
+    began = time.monotonic()
     paced.next(batches)
 
-    is_pausing = note.until > paced._cadence._began
+    is_pausing = note.until > began + 1_800.0
     assert is_pausing == (events == 1)
-    assert note.until <= time.monotonic() + target_s
+    assert note.until <= time.monotonic() + 3_600.0
     note.close()
     paced.end()
     paced.close()
