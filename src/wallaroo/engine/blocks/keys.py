@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import struct
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import lru_cache
 from hashlib import blake2b
@@ -16,7 +17,7 @@ from typing import Any
 from wallaroo.steps.keys import WANTED, KeyPart
 from wallaroo.steps.keys import Key as Key
 
-LOCATED_MAX = 1 << 16  # keys whose group and bytes are kept; 12 MB in a worker
+GROUPS_KEPT = 1 << 16  # keys; 10 MB in a worker
 
 _STR = b"s"
 _BYTES = b"b"
@@ -141,7 +142,8 @@ def groups_of_task(task: int, tasks: int, key_groups: int) -> tuple[int, int]:
     return task * key_groups // tasks, (task + 1) * key_groups // tasks
 
 
-_located: dict[int, dict[Key, tuple[int, bytes]]] = {}  # by number of key groups
+# by number of key groups
+_located: defaultdict[int, dict[Key, tuple[int, bytes]]] = defaultdict(dict)
 
 
 def locate(key: Key, key_groups: int) -> tuple[int, bytes]:
@@ -149,10 +151,10 @@ def locate(key: Key, key_groups: int) -> tuple[int, bytes]:
 
     Not by ``lru_cache``: it creates a tuple of the arguments for each call, and keeps it.
     """
-    located = _located.setdefault(key_groups, {})
+    located = _located[key_groups]
     place = located.get(key)
     if place is None:
-        if len(located) >= LOCATED_MAX:
+        if len(located) >= GROUPS_KEPT:
             located.clear()
         encoded = encode_key(key)
         place = located[key] = (group_of(encoded, key_groups), encoded)
