@@ -20,7 +20,7 @@ from wallaroo.network.replica import Replica
 from wallaroo.network.tls_sockets import Address
 from wallaroo.spool.writer import SpoolWriter
 
-HELD_BYTES = 256 * 1024  # synced at once sooner than so many are held back
+HELD_BYTES = 256 * 1024  # so many are published without waiting for the run
 SILENT_S = 0.25  # between two publications while clients are connected but silent
 
 

@@ -109,24 +109,18 @@ class Ingress:
         held: list[float] = []
         for listener in self._listeners:
             is_due = listener.is_due(now)
-            if (
-                is_due
-                or listener.is_paused
-                or (listener.is_changed and (is_quiet or now - listener.published_at >= PUBLISH_S))
-            ):
-                if not (is_due or listener.is_paused) and listener.may_wait:
-                    held_until = min(batch_at, listener.published_at + HELD_S)
-                    if held_until > now:
-                        held.append(held_until)
-                        continue
+            held_until = now
+            if listener.is_changed and not (is_due or listener.is_paused):
+                held_until = publication_at(listener, now, batch_at, is_quiet)
+            if held_until > now:
+                held.append(held_until)
+            elif is_due or listener.is_paused or listener.is_changed:
                 listener.look_at_backlog()
                 if is_due or listener.is_changed:
                     listener.publish()
                     took_s = listener.published_at - now
                     self._publication_s = max(took_s, LEAD_DECAY * self._publication_s)
                 continue
-            if listener.is_changed:  # under load, shortly after it was published
-                held.append(listener.published_at + PUBLISH_S)
             if listener.is_awaiting_commits:
                 listener.look_at_commits()
         self._held_until = min(held, default=None)
@@ -134,6 +128,17 @@ class Ingress:
     def _look(self) -> int:
         self._parent.look()
         return 0
+
+
+def publication_at(listener: Listener, now: float, batch_at: float, is_quiet: bool) -> float:
+    """Return when a listener's new input is due to be published; a time before ``now``: at once.
+
+    ``batch_at``: just before the run's next batch begins.  ``is_quiet``: little was read.
+    """
+    due = now if is_quiet else listener.published_at + PUBLISH_S
+    if listener.may_wait:
+        due = max(due, min(batch_at, listener.published_at + HELD_S))
+    return due
 
 
 def wait_s(listeners: Iterable[Listener], held_s: float | None = None) -> float:
