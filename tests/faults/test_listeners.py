@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 from websockets.asyncio.client import connect as asynchronously_connect
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidMessage
 from websockets.sync.client import ClientConnection, connect
 
 from tests.faults.listening_child import HOST, TOKEN
@@ -224,7 +224,7 @@ def has_sent(run: Listens, name: str, text: str) -> bool:
     """Whether a sender was served: one whose new connection had to make room tries again."""
     try:
         SENDERS[name](run, run.ports[name], text)
-    except (ConnectionError, ConnectionClosed, TimeoutError, ssl.SSLError):
+    except (ConnectionError, ConnectionClosed, InvalidMessage, TimeoutError, ssl.SSLError):
         return False
     return True
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -190,19 +191,25 @@ def test_one_that_is_killed_while_it_starts_is_no_missing_java(
         ),
     ],
 )
+@pytest.mark.parametrize("is_early", [False, True], ids=["as it may", "before PySpark"])
 def test_the_reason_that_java_gives_comes_first(
     home: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
     words: str,
     reason: str,
+    is_early: bool,
 ) -> None:
     (home / "words").write_text(f"{words}\n")
     program = home / "spark" / "bin" / "spark-submit"
     program.write_text(f"#!/bin/sh\ncat {home / 'words'} >&2\nexit 1\n")
     monkeypatch.setattr(SparkContext, "_gateway", None)
+    others = set(threading.enumerate())
     begun = begin_jvm("App", RunOptions(master="local[2]"))
     assert begun is not None
+    if is_early:  # it ends, and its words are read, while PySpark is imported
+        for thread in set(threading.enumerate()) - others:
+            thread.join()
     with pytest.raises(PeerError) as raised:
         open_context("App", "local[2]", begun.scratch.path, "warning", (), Jvm(begun))
     begun.discard()

@@ -6,6 +6,7 @@ import itertools
 import os
 import re
 import threading
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 
@@ -72,18 +73,16 @@ def filtered_stderr() -> int:
     read, write = os.pipe()
     _is_closing.clear()
     forwarding = threading.Thread(target=_forward, args=(read,), name="spark-stderr", daemon=True)
-    others = [*filter(threading.Thread.is_alive, _forwarding)]
-    if not others:
-        _words.clear()  # those of a former JVM
-    _forwarding[:] = [*others, forwarding]
+    _forwarding[:] = [*filter(threading.Thread.is_alive, _forwarding), forwarding]
     forwarding.start()
     return write
 
 
 def reason_of_end() -> str:
     """Return the line with the reason of a JVM that ended during its start; "" if none."""
-    for thread in _forwarding[:1]:  # the thread of a JVM that was started before the session
-        thread.join(READ_S)
+    ends = time.monotonic() + READ_S
+    for thread in list(_forwarding):
+        thread.join(max(0.0, ends - time.monotonic()))
     lines = [line for line in map(str.strip, _words) if line and not line.startswith(EMPTY_WORDS)]
     _words.clear()
     reason = next(filter(_IS_REASON.search, lines), "".join(lines[:1]))
@@ -150,9 +149,11 @@ def _is_of_spark(lines: list[bytes]) -> bool:
 
 
 def _pass_on(text: bytes) -> None:
-    _words.extend(text.decode(errors="backslashreplace").splitlines())
-    if not _is_closing.is_set():
-        console.write(entry_of(text.decode(errors="backslashreplace").rstrip("\n")), 2)
+    if _is_closing.is_set():
+        return
+    words = text.decode(errors="backslashreplace")
+    _words.extend(words.splitlines())
+    console.write(entry_of(words.rstrip("\n")), 2)
 
 
 def entry_of(text: str) -> Entry:

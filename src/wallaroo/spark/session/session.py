@@ -42,10 +42,8 @@ def open_context(
         chosen = settings_of(application, master, scratch, log_level, settings)
     conf = SparkConf(loadDefaults=False)
     conf.setAll(list(chosen.items()))
-    stderr = filtered_stderr()
     try:
-        jvm.launch(conf, stderr)
-        context = SparkContext.getOrCreate(conf)
+        context = _launched(jvm, conf)
     except Exception as error:  # PySpark's own words do not help: it is Java, or the master
         if number := jvm.killed_by:
             raise PeerError(
@@ -64,10 +62,17 @@ def open_context(
             "Run `wallaroo doctor`: Java 17 or newer must be installed (or JAVA_HOME set), and "
             "the master must be reachable."
         ) from error
-    finally:
-        os.close(stderr)
     context.setLogLevel(LEVELS[log_level])
     return context
+
+
+def _launched(jvm: Jvm, conf: SparkConf) -> SparkContext:
+    stderr = filtered_stderr()
+    try:
+        jvm.launch(conf, stderr)
+        return SparkContext.getOrCreate(conf)
+    finally:
+        os.close(stderr)
 
 
 def session_in(context: SparkContext) -> SparkSession:
