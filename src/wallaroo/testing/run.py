@@ -13,6 +13,7 @@ from wallaroo.connectors.file.sink import FileSinkConfig
 from wallaroo.connectors.stdout.sink import StdoutSinkConfig, whole_lines
 from wallaroo.dataflow.plan.model import DEAD_LETTERS
 from wallaroo.engine.blocks.keys import Key
+from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.sources.feeds.generator import GenSourceConfig
 from wallaroo.steps.losses import DROPPED
 from wallaroo.testing.local_runner.runner import (
@@ -22,6 +23,7 @@ from wallaroo.testing.local_runner.runner import (
     Wire,
     split_wire,
 )
+from wallaroo.user_code.user_frames import user_place
 
 GENERATED_MAX = 10_000  # events read from a generator without an end
 
@@ -128,12 +130,15 @@ class LocalApplication:
         values_for: Iterable[str] = (),
     ):
         self._plan = application.plan
-        self._runner = LocalRunner(application.plan, values_for)
         self._tasks = tasks
         self.clock = clock or VirtualClock()
         self._numbers = {
             source.config.name: number for number, source in enumerate(self._plan.sources)
         }
+        values = [values_for] if isinstance(values_for, str) else [*values_for]
+        for name in values:
+            _check_known(name, self._numbers)
+        self._runner = LocalRunner(application.plan, values)
         self._waiting: list[Input] = []
         self._closed: list[tuple[str, str]] = []
         self._watermark_ns: int | None = None
@@ -146,7 +151,8 @@ class LocalApplication:
     ) -> None:
         """Pass inputs to a source: payloads (bytes), ``Wire`` bytes, or values.
 
-        Values are for the sources in ``values_for``.
+        Values are for the sources in ``values_for``.  Raises WallarooParameterError: there is no
+        such source, or it reads bytes and is sent something else.
 
         ``partition`` is a connection, file or partition of the source; each has a watermark of its
         own.  ``at_ns`` is the time that a record of Kafka or a connector's message would bring
@@ -156,6 +162,10 @@ class LocalApplication:
         times_ns = None if at_ns is None else (at_ns,)
         receipt_ms = self.clock.now_ns // 1_000_000
         for item in inputs:
+            if self._runner.has_payloads(number) and not isinstance(item, bytes | bytearray):
+                what = f"{item!r:.60} is not bytes, which its decoder reads."
+                fix = f"Send bytes only, or values only (LocalApplication: values_for=['{source}'])."
+                raise _unusable(source, what, fix)
             frames = self._runner.frames(number, item)
             self._waiting.append(Input(number, frames, receipt_ms, partition, times_ns))
 
@@ -168,10 +178,7 @@ class LocalApplication:
         self._closed.append((source, partition))
 
     def _number_of(self, source: str) -> int:
-        if source not in self._numbers:
-            raise KeyError(
-                f"no source '{source}'; this application has {', '.join(map(repr, self._numbers))}"
-            )
+        _check_known(source, self._numbers)
         return self._numbers[source]
 
     def batch(
@@ -313,7 +320,8 @@ def run_local(
     come in the order given, each wholly before the next.  Generator sources need no inputs: they
     are asked for at most ``limit`` events.  When all is processed, input has ended: windows and
     timers in event time are due.  ``batches``: into how many batches the input is split.  Raises
-    UserCodeError if the application's code raises.
+    UserCodeError if the application's code raises, WallarooParameterError for inputs that are none
+    of these, or of no source of the application.
     """
     given = _items(application, inputs or {}, limit)
     values = [name for name, items in given.items() if items and not isinstance(items[0], bytes)]
@@ -335,19 +343,31 @@ def _items(
 ) -> dict[str, list[Any]]:
     items: dict[str, list[Any]] = {}
     configs = {source.config.name: source.config for source in application.plan.sources}
+    if not isinstance(inputs, Mapping):
+        what = f"run_local() was passed {inputs!r:.60}, not inputs by the name of their source."
+        raise _unusable(next(iter(configs)), what, "Pass a dict: {source: inputs}.")
     for name, values in inputs.items():
-        if name not in configs:
-            raise KeyError(
-                f"no source '{name}'; this application has {', '.join(map(repr, configs))}"
-            )
+        _check_known(name, configs)
         if isinstance(values, bytes):
             items[name] = [Wire(frame) for frame in split_wire(values, configs[name].wire_framing)]
+        elif isinstance(values, str) or not isinstance(values, Iterable):
+            raise _unusable(name, f"{values!r:.60} is not a list of inputs.", "Pass a list.")
         else:
             items[name] = list(values)
     for name, config in configs.items():
         if name not in items and isinstance(config, GenSourceConfig):
             items[name] = list(_generated(config.gen_instance, limit))
     return items
+
+
+def _check_known(source: str, known: Iterable[str]) -> None:
+    if source not in known:
+        names = ", ".join(map(repr, known))
+        raise _unusable(source, f"there is no such source, only {names}.", "Correct the name.")
+
+
+def _unusable(source: str, what: str, fix: str) -> WallarooParameterError:
+    return WallarooParameterError(Problem(f"source '{source}'", user_place(), what, fix))
 
 
 def _generated(generator: Any, limit: int) -> Iterator[Any]:

@@ -100,14 +100,17 @@ class LocalRunner:
         self.batch = 0  # the next one's number
         self._pre_aggregated_max = pre_aggregated_max
 
+    def has_payloads(self, source: int) -> bool:
+        """Return whether a source decodes payloads; others get values."""
+        return self.plan.sources[source].decoder.function is not unpickled.function
+
     def frames(self, source: int, item: Any) -> bytes:
         """Return an input's frames: payloads framed, a Wire as is, values pickled."""
-        plan = self.plan.sources[source]
         if isinstance(item, Wire):
             return bytes(item)
-        if plan.decoder.function is unpickled.function:
+        if not self.has_payloads(source):
             item = _pickle(item)
-        return framer(plan.config.wire_framing)(item)
+        return framer(self.plan.sources[source].config.wire_framing)(item)
 
     def run_batch(
         self,
@@ -280,7 +283,10 @@ def split_wire(wire: bytes, framing: Framing) -> list[bytes]:
     frames = []
     end, _ = walk(wire, 0, len(wire))
     if end != len(wire):
-        raise ValueError(f"the last frame is not whole: {len(wire) - end} bytes after byte {end}")
+        raise ValueError(
+            f"the last frame is not whole: {len(wire) - end} bytes after byte {end}; bytes are read "
+            "with the headers of their frames, payloads without headers are given as a list"
+        )
     if framing.is_lines:
         return [line + b"\n" for line in wire.split(b"\n")[:-1]]
     header = struct.Struct(framing.length_fmt)

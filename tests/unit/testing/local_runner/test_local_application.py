@@ -14,7 +14,7 @@ from tests.conformance.apps import dropping, properties
 from tests.conformance.apps.dropping import count_until_end
 from tests.conformance.apps.shapes import Count
 from tests.conformance.apps.steps import pass_on, text
-from wallaroo.errors import UserCodeError
+from wallaroo.errors import UserCodeError, WallarooParameterError
 from wallaroo.testing import (
     LocalApplication,
     VirtualClock,
@@ -80,10 +80,32 @@ def test_half_a_frame_is_refused() -> None:
 
 
 def test_an_unknown_source_is_reported_with_the_known_ones() -> None:
-    with pytest.raises(KeyError, match="no source 'out'; this application has 'in'"):
+    unknown = r"source 'out' \(.*\): there is no such source, only 'in'"
+    with pytest.raises(WallarooParameterError, match=unknown):
         run_local(properties.totals(), {"out": [b"x"]})
-    with pytest.raises(KeyError, match="no source 'out'"):
+    with pytest.raises(WallarooParameterError, match=unknown):
         LocalApplication(properties.totals()).send("out", b"x")
+    with pytest.raises(WallarooParameterError, match=unknown):
+        LocalApplication(properties.totals(), values_for=["out"])
+
+
+@pytest.mark.parametrize(
+    ("inputs", "problem"),
+    [
+        ({"in": "ada"}, "'ada' is not a list of inputs. Pass a list"),
+        ({"in": 5}, "5 is not a list of inputs"),
+        ({"in": [b"ada", "bob"]}, "'bob' is not bytes, which its decoder reads. Send bytes only"),
+        ([b"ada"], "not inputs by the name of their source. Pass a dict"),
+    ],
+)
+def test_inputs_that_are_none_are_refused(inputs: Any, problem: str) -> None:
+    with pytest.raises(WallarooParameterError, match=problem):
+        run_local(properties.totals(), inputs)
+
+
+def test_a_list_that_is_sent_as_one_input_is_refused() -> None:
+    with pytest.raises(WallarooParameterError, match=r"\[b'ada'\] is not bytes"):
+        LocalApplication(properties.totals()).send("in", [b"ada"])
 
 
 def test_a_generator_needs_no_input_and_an_endless_one_is_cut() -> None:

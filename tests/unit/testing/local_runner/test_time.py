@@ -15,6 +15,7 @@ from tests.conformance.apps.shapes import Count, build
 from tests.conformance.apps.steps import by_first_word, pass_on, sink, source
 from wallaroo.aggregations import Count as Counted
 from wallaroo.engine.operators.timer_state import EXPIRED_MIN
+from wallaroo.errors import WallarooParameterError
 from wallaroo.steps.times import as_nanoseconds
 from wallaroo.testing import LocalApplication, VirtualClock, run_local
 
@@ -359,7 +360,7 @@ def test_time_runs_on_where_sources_are_connected_and_silent() -> None:
 
 
 def test_an_outage_of_a_source_that_is_not_there_is_refused() -> None:
-    with pytest.raises(KeyError, match="no source 'kafka'"):
+    with pytest.raises(WallarooParameterError, match="'kafka' .*: there is no such source"):
         of_outages().outage(1, "kafka")
 
 
