@@ -1,4 +1,4 @@
-"""Rules about addresses: numbers that are ports, each port used once, no file read and written."""
+"""Rules about addresses: ports that are numbers and used once, files that are not shared."""
 
 from __future__ import annotations
 
@@ -96,6 +96,16 @@ def sources_are_not_overwritten(subject: Subject) -> Iterator[Problem]:
             if is_within or fnmatchcase(str(written), pattern):
                 what = f"It writes {path}, which {title_of(source)} reads."
                 yield problem_at(node, what, "Give the sink another path.")
+
+
+def files_have_one_sink(subject: Subject) -> Iterator[Problem]:
+    """Refuse two file sinks with one path."""
+    writers: dict[PurePath, Any] = {}
+    for node, path in _files(subject, SinkNode):
+        if other := writers.get(PurePath(path)):
+            what = f"It writes {path}, as another sink does ({other.place})."
+            yield problem_at(node, what, "Give every file sink a path of its own.")
+        writers[PurePath(path)] = node
 
 
 def _files(subject: Subject, kind: type[Any]) -> Iterator[tuple[Any, str]]:

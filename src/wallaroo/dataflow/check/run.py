@@ -39,6 +39,7 @@ from wallaroo.dataflow.check.pickling import (
     steps_can_be_pickled,
 )
 from wallaroo.dataflow.check.ports import (
+    files_have_one_sink,
     ports_are_numbers,
     ports_do_not_clash,
     sources_are_not_overwritten,
@@ -117,6 +118,7 @@ RULES: tuple[Rule, ...] = (
     ports_are_numbers,
     ports_do_not_clash,
     sources_are_not_overwritten,
+    files_have_one_sink,
     steps_can_be_pickled,
     configurations_can_be_pickled,
     state_can_be_stored,

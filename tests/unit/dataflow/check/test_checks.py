@@ -592,6 +592,18 @@ def test_a_sink_that_sends_to_a_sources_port_is_reported() -> None:
     )
 
 
+def test_two_file_sinks_with_one_path_are_reported() -> None:
+    """Also if it is written differently, and if both are of one pipeline."""
+    sinks = [wallaroo.FileSinkConfig(path, given.encode) for path in ("out/a.txt", "out//a.txt")]
+    for pipelines in (
+        [tcp("in").to_sink(sinks[0]), tcp("other", 7001).to_sink(sinks[1])],
+        [tcp("in").to_sinks(sinks)],
+    ):
+        problem = only(*pipelines)
+        assert problem.what.startswith("It writes out/")
+        assert problem.fix == "Give every file sink a path of its own."
+
+
 def test_two_sinks_to_one_receiver_are_fine() -> None:
     sink = wallaroo.TCPSinkConfig("127.0.0.1", 7002, given.encode)
     wallaroo.build_application(
