@@ -23,7 +23,6 @@ from wallaroo.testing.local_runner.runner import (
     Wire,
     split_wire,
 )
-from wallaroo.user_code.user_frames import user_place
 
 GENERATED_MAX = 10_000  # events read from a generator without an end
 
@@ -164,7 +163,7 @@ class LocalApplication:
         for item in inputs:
             if self._runner.has_payloads(number) and not isinstance(item, bytes | bytearray):
                 what = f"{item!r:.60} is not bytes, which its decoder reads."
-                fix = f"Send bytes only, or values only (LocalApplication: values_for=['{source}'])."
+                fix = f"Send bytes only, or values only (values_for=['{source}'])."
                 raise _unusable(source, what, fix)
             frames = self._runner.frames(number, item)
             self._waiting.append(Input(number, frames, receipt_ms, partition, times_ns))
@@ -323,7 +322,7 @@ def run_local(
     UserCodeError if the application's code raises, WallarooParameterError for inputs that are none
     of these, or of no source of the application.
     """
-    given = _items(application, inputs or {}, limit)
+    given = _items(application, {} if inputs is None else inputs, limit)
     values = [name for name, items in given.items() if items and not isinstance(items[0], bytes)]
     running = LocalApplication(application, tasks, clock, values)
     for name, items in given.items():
@@ -338,9 +337,7 @@ def run_local(
     return running.result()
 
 
-def _items(
-    application: Application, inputs: Mapping[str, Sequence[Any] | bytes], limit: int
-) -> dict[str, list[Any]]:
+def _items(application: Application, inputs: Any, limit: int) -> dict[str, list[Any]]:
     items: dict[str, list[Any]] = {}
     configs = {source.config.name: source.config for source in application.plan.sources}
     if not isinstance(inputs, Mapping):
@@ -367,7 +364,7 @@ def _check_known(source: str, known: Iterable[str]) -> None:
 
 
 def _unusable(source: str, what: str, fix: str) -> WallarooParameterError:
-    return WallarooParameterError(Problem(f"source '{source}'", user_place(), what, fix))
+    return WallarooParameterError(Problem(f"source '{source}'", "", what, fix))
 
 
 def _generated(generator: Any, limit: int) -> Iterator[Any]:

@@ -284,8 +284,8 @@ def split_wire(wire: bytes, framing: Framing) -> list[bytes]:
     end, _ = walk(wire, 0, len(wire))
     if end != len(wire):
         raise ValueError(
-            f"the last frame is not whole: {len(wire) - end} bytes after byte {end}; bytes are read "
-            "with the headers of their frames, payloads without headers are given as a list"
+            f"the last frame is not whole: {len(wire) - end} bytes after byte {end}; bytes have "
+            "the headers of their frames, payloads without headers are given as a list"
         )
     if framing.is_lines:
         return [line + b"\n" for line in wire.split(b"\n")[:-1]]
