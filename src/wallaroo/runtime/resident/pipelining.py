@@ -5,8 +5,10 @@ the commit.
 
 The invariants:
 
-* Only level 0 is run ahead, and only in plans in which it has no effects: no state (no plan has any
-  there), no output, no time.  Its blocks wait in the task.
+* Only level 0 is run ahead, and only in plans in which nothing at it depends on the commit before:
+  no state (no plan has any there), no time.  Its blocks wait in the task.
+* If it is the only level, its reports wait there, and its output is staged: each attempt has files
+  of its own, which count once a commit names them.  Otherwise it must have no output.
 * An epoch is what the driver sends after the commit before it.  If that is not the one that was
   planned ahead (another number, other pieces), the task drops what it has run, and runs level 0
   again.  So nothing of an epoch counts before the commit that it follows, as ever.
@@ -29,10 +31,16 @@ Take = Callable[[Ends, Admission], Ends]
 Cut = Callable[[Ends, Ends], Pieces]
 
 
-def may_run_ahead(plan: Plan) -> bool:
-    """Return whether level 0 of a plan has no effects, and an exchange after it."""
-    has_time = plan.has_time or plan.has_end
-    if plan.levels < 2 or has_time or plan.dead_letters is not None:
+def may_run_ahead(plan: Plan, is_outbox_here: bool = True) -> bool:
+    """Return whether level 0 of a plan may be run before the commit before it.
+
+    ``is_outbox_here``: tasks stage output as files in the checkpoint's folder.
+    """
+    if plan.has_time or plan.has_end:
+        return False
+    if plan.levels == 1:
+        return is_outbox_here
+    if plan.dead_letters is not None:
         return False
     return not any(stage.level == 0 and isinstance(stage.exit, ToSinks) for stage in plan.stages)
 
@@ -47,11 +55,18 @@ class Planned(NamedTuple):
 class Pipelining:
     """The planner of epochs ahead.  It plans one if the input for a whole epoch waits."""
 
-    def __init__(self, plan: Plan, logs: Mapping[str, SourceLog], take: Take, cut: Cut):
+    def __init__(
+        self,
+        plan: Plan,
+        logs: Mapping[str, SourceLog],
+        take: Take,
+        cut: Cut,
+        is_outbox_here: bool = True,
+    ):
         self._logs = logs
         self._take = take
         self._cut = cut
-        self._is_possible = may_run_ahead(plan)
+        self._is_possible = may_run_ahead(plan, is_outbox_here)
         self._under_way: Ends | None = None  # the ends of the epoch under way
         self._planned: Planned | None = None  # the one after it
 

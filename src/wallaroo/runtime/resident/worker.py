@@ -13,6 +13,7 @@ import select
 import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from wallaroo.dataflow.plan.model import Plan
 from wallaroo.engine.blocks.keys import Key, groups_of_task
@@ -39,6 +40,7 @@ from wallaroo.runtime.resident.resident_state import ResidentState
 from wallaroo.runtime.resident.view_refresh import Views
 from wallaroo.runtime.tasks.garbage import Garbage
 from wallaroo.runtime.tasks.job import BatchJob, plan_of, worker_name
+from wallaroo.runtime.tasks.staging import drop_staged
 from wallaroo.runtime.tasks.task import (
     OpenedState,
     Record,
@@ -51,6 +53,14 @@ from wallaroo.state.task_state import TaskState
 from wallaroo.state.views.view_updates import CatchUp
 
 Given = list[list[Record]] | None  # by task of the next level; None: there was nothing to do
+
+
+class RunAhead(NamedTuple):
+    """What level 0 of a planned epoch has produced: blocks, or the reports of the only level."""
+
+    planned: Ahead
+    given: Given = None
+    reports: tuple[TaskReport, ...] = ()
 
 
 def serve(endpoint: DriverEndpoint, index: int) -> None:
@@ -129,11 +139,15 @@ class ResidentTask:
         self._replica_groups = replica
         self._caught_up = CatchUp()
         self._located: dict[Key, tuple[int, bytes]] = {}
-        self._ahead: tuple[Ahead, Given] | None = None
+        self._ahead: RunAhead | None = None
 
     def run_ahead(self, ahead: Ahead) -> None:
-        """Run level 0 of the planned epoch; its blocks are dropped for any other."""
-        self._ahead = ahead, self._given(ahead.job(self._common), 0, ())
+        """Run level 0 of the planned epoch; what it produces is dropped for any other."""
+        job = ahead.job(self._common)
+        if job.levels == 1:
+            self._ahead = RunAhead(ahead, reports=self._reports(job, ()))
+        else:
+            self._ahead = RunAhead(ahead, self._given(job, 0, ()))
 
     def run(self, epoch: Epoch) -> tuple[TaskReport, ...]:
         """Run all levels; return this task's reports.  Raises EOFError or OSError."""
@@ -144,19 +158,25 @@ class ResidentTask:
             self._mesh.close()  # the others cannot continue without this task
             return (error,)
         received: list[Record] = []
-        is_ahead, ahead = self._taken_ahead(epoch)
+        ahead = self._run_ahead_of(epoch)
+        if ahead is not None and job.levels == 1:
+            return ahead.reports
         for level in range(job.levels - 1):
-            given = ahead if is_ahead and level == 0 else self._given(job, level, received)
+            given = ahead.given if ahead and level == 0 else self._given(job, level, received)
             trace_point("task.given")
             received = self._exchanged(job, level, given)
             trace_point("task.exchanged")
-        last = job.levels - 1
-        if self._index >= job.widths[last]:
-            return ()
-        reports = tuple(run_level(job, last, self._index, received, self._opened, math.inf))
+        reports = self._reports(job, received)
         self._note_replica(reports)
         trace_point("task.ran")
         return reports
+
+    def _reports(self, job: BatchJob, received: Iterable[Record]) -> tuple[TaskReport, ...]:
+        """Run the last level; return its reports, none if it has no part here."""
+        last = job.levels - 1
+        if self._index >= job.widths[last]:
+            return ()
+        return tuple(run_level(job, last, self._index, received, self._opened, math.inf))
 
     def _note_replica(self, reports: Iterable[TaskReport]) -> None:
         held = self._replica.newly_held() if self._replica is not None else None
@@ -164,13 +184,19 @@ class ResidentTask:
             for report in reports:
                 report.notes[REPLICA_NOTE] = float(held)
 
-    def _taken_ahead(self, epoch: Epoch) -> tuple[bool, Given]:
-        """Return whether level 0 was run ahead for this epoch, with its blocks."""
+    def _run_ahead_of(self, epoch: Epoch) -> RunAhead | None:
+        """Return, once, what was run ahead for this epoch, or None; drop it for another one."""
         ran = self._ahead
+        if ran is None or not ran.planned.is_of(epoch):
+            self._drop_ahead()
+            return None
         self._ahead = None
-        if ran is None or not ran[0].is_of(epoch):
-            return False, None
-        return True, ran[1]
+        return ran
+
+    def _drop_ahead(self) -> None:
+        if self._ahead is not None:
+            drop_staged(self._common.deployment, self._ahead.reports)
+            self._ahead = None
 
     def _begun(self, job: BatchJob, committed: Version) -> TaskReport | None:
         """Bring the state to the commit that the epoch follows; return an error as a report."""
@@ -250,6 +276,7 @@ class ResidentTask:
 
     def close(self) -> None:
         """Release the state and the connections."""
+        self._drop_ahead()
         self._mesh.close()
         if self._replica is not None:
             self._replica.close()

@@ -194,9 +194,11 @@ class ResidentHost(SparkHost[EpochWork]):
         generations = Generations(
             self._session, cluster, meeting_point, lambda: self._trigger.is_over
         )
-        logs = batches.setup.logs_by_name
+        setup = batches.setup
+        logs = setup.logs_by_name
         take = partial(self._trigger.ends, logs)
-        pipelining = Pipelining(batches.setup.plan, logs, take, batches.pieces)
+        is_outbox_here = bool(setup.deployment.outbox_root)
+        pipelining = Pipelining(setup.plan, logs, take, batches.pieces, is_outbox_here)
         loop = BatchLoop(self._trigger, batches, self._run_epoch, self._explained)
         return EpochWork(batches, cleaner, cluster, generations, pipelining, loop)
 

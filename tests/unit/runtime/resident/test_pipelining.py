@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,12 +12,14 @@ import pytest
 import wallaroo
 from tests.conformance.apps import values, windowed
 from wallaroo.dataflow.plan.model import Plan
+from wallaroo.engine.report import TaskReport
 from wallaroo.runtime.batch.admission import Admission
 from wallaroo.runtime.resident import worker
 from wallaroo.runtime.resident.framing import Mesh
 from wallaroo.runtime.resident.messages import Ahead, Epoch
 from wallaroo.runtime.resident.pipelining import Pipelining, may_run_ahead
 from wallaroo.runtime.resident.worker import ResidentTask
+from wallaroo.runtime.tasks import staging as staging_module
 from wallaroo.runtime.tasks.job import BatchJob, Piece
 from wallaroo.sources.log import Position, Range
 
@@ -99,7 +102,8 @@ def test_an_epoch_that_begins_elsewhere_is_planned_again(plan: Plan) -> None:
     assert planning.planned({"in": at(0)}) is None
 
 
-def test_only_a_level_0_without_effects_is_run_ahead(plan: Plan, tmp_path: Path) -> None:
+def test_only_a_level_0_that_depends_on_no_commit_is_run_ahead(plan: Plan, tmp_path: Path) -> None:
+    """If it is the only level, its output is staged ahead, in a folder that the task sees."""
     windows = windowed.sliding(tmp_path, tmp_path).plan
     source = wallaroo.source("in", wallaroo.TCPSourceConfig("in", "127.0.0.1", 0, text))
     sink = wallaroo.FileSinkConfig(tmp_path / "out", encoder=line)
@@ -108,7 +112,8 @@ def test_only_a_level_0_without_effects_is_run_ahead(plan: Plan, tmp_path: Path)
     assert may_run_ahead(plan)
     assert not may_run_ahead(replace(plan, dead_letters=0))
     assert not may_run_ahead(windows)
-    assert not may_run_ahead(copy)
+    assert may_run_ahead(copy)
+    assert not may_run_ahead(copy, is_outbox_here=False)
 
 
 @wallaroo.decoder(header_length=4, length_fmt=">I")
@@ -177,3 +182,74 @@ def test_what_was_run_ahead_of_another_epoch_does_not_count(levels: Levels, plan
 
     assert [ran[0] for ran in levels.ran] == [planned.batch, 2]
     assert reports == ((0, epoch(2, 10).pieces),)
+
+
+class Staging:
+    """In place of ``run_level`` of the only level: stages a file, and reports its name."""
+
+    def __init__(self, outbox: Path) -> None:
+        self.folder = outbox / "file"
+        self.folder.mkdir()
+
+    def __call__(self, job: Any, level: int, index: int, records: Any, *_: Any) -> Any:
+        name = f"{job.batch}.{len(self.staged)}.out"
+        (self.folder / name).touch()
+        return iter([TaskReport(level, index, name, tokens={0: {"file": name}, 1: "of another"})])
+
+    @property
+    def staged(self) -> list[str]:
+        return sorted(path.name for path in self.folder.iterdir())
+
+
+@pytest.fixture
+def staging(tmp_path: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> Staging:
+    found = Staging(tmp_path)
+    sinks = (replace(plan.sinks[0], name="file"), plan.sinks[0])
+    of_two = replace(plan, sinks=sinks)
+    monkeypatch.setattr(worker, "run_level", found)
+    monkeypatch.setattr(worker, "plan_of", lambda deployment: of_two)
+    monkeypatch.setattr(staging_module, "plan_of", lambda deployment: of_two)
+    return found
+
+
+def alone(tmp_path: Path) -> ResidentTask:
+    """Return a task of a plan with one level."""
+    deployment: Any = SimpleNamespace(outbox_root=str(tmp_path))
+    return ResidentTask(0, replace(COMMON, levels=1, deployment=deployment), Mesh({}))
+
+
+def test_the_only_level_is_run_once_if_the_epoch_is_the_one_that_was_planned(
+    staging: Staging, tmp_path: Path
+) -> None:
+    task = alone(tmp_path)
+
+    task.run_ahead(Ahead(2, epoch(2, 10).pieces))
+    (report,) = task.run(epoch(2, 10))
+    task.close()
+
+    assert report.attempt == "2.0.out"
+    assert staging.staged == ["2.0.out"]
+
+
+@pytest.mark.parametrize("planned", [Ahead(2, epoch(2, 0).pieces), Ahead(1, epoch(2, 10).pieces)])
+def test_output_that_was_staged_ahead_of_another_epoch_is_removed(
+    staging: Staging, tmp_path: Path, planned: Ahead
+) -> None:
+    task = alone(tmp_path)
+
+    task.run_ahead(planned)
+    (report,) = task.run(epoch(2, 10))
+
+    assert staging.staged == [report.attempt] == ["2.0.out"]
+
+
+def test_output_that_was_staged_ahead_is_removed_at_the_end(
+    staging: Staging, tmp_path: Path
+) -> None:
+    task = alone(tmp_path)
+
+    task.run(epoch(1, 0))
+    task.run_ahead(Ahead(2, epoch(2, 10).pieces))
+    task.close()
+
+    assert staging.staged == ["1.0.out"]
