@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.conformance.cases import Case, several_keys_case
+from tests.conformance.apps.shapes import build
+from tests.conformance.apps.steps import pass_on, sink, source
+from tests.conformance.cases import Case, exactly, several_keys_case
 from tests.conformance.runners import REPOSITORY
 from tests.unit.runtime.resident.processes import Hosts, ProcessJob, resident_host
+from wallaroo.api.application import Application
 from wallaroo.checkpoints.inspection.reader import CheckpointReader
 from wallaroo.instrumentation import tracing
 from wallaroo.instrumentation.tuning import Pace, Tuning
@@ -27,12 +31,24 @@ SMALL = Tuning(
 )
 
 
-def prepared(folder: Path, monkeypatch: pytest.MonkeyPatch, rounds: int) -> tuple[Run, Case]:
+# output is staged in files, however small
+STAGED = replace(SMALL, inline_bytes_max=0)
+
+
+def prepared(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, rounds: int, tuning: Tuning = SMALL
+) -> tuple[Run, Case]:
     """A run with many small epochs, on processes, that has not begun; and what it is to give."""
-    case = several_keys_case(rounds, digits=100)
+    return of_case(several_keys_case(rounds, digits=100), folder, monkeypatch, tuning)
+
+
+def of_case(
+    case: Case, folder: Path, monkeypatch: pytest.MonkeyPatch, tuning: Tuning
+) -> tuple[Run, Case]:
+    """A run of a case, that has not begun; and the case."""
     (folder / "in.txt").write_text("".join(f"{line}\n" for line in case.lines["in"]))
     options = RunOptions(
-        tuning=SMALL,
+        tuning=tuning,
         checkpoint=folder / "state",
         status_address=None,
         latency="low",
@@ -40,6 +56,10 @@ def prepared(folder: Path, monkeypatch: pytest.MonkeyPatch, rounds: int) -> tupl
         key_groups=4,
     )
     return Run(case.build(folder, folder), options, resident_host(monkeypatch, options)), case
+
+
+def copied(inputs: Path, outputs: Path) -> Application:
+    return build("copies", source(inputs, "in").to(pass_on).to_sink(sink(outputs, "out")))
 
 
 def check(case: Case, folder: Path) -> None:
@@ -70,6 +90,41 @@ def test_a_task_that_is_killed_begins_again_with_all_others_and_no_output_differ
     assert len(ProcessJob.all) == 2
     assert CheckpointReader(tmp_path / "state").at().commit.batch >= 1
     assert trace.read_text().count("\ttask.ahead\n") > run.status().batches / 2
+
+
+def staged(folder: Path) -> set[str]:
+    """The names of files of staged output."""
+    return {path.name for path in (folder / "state" / "outbox").rglob("*.out")}
+
+
+def test_output_that_is_staged_ahead_leaves_once_through_a_killed_task_and_a_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., Any]
+) -> None:
+    """Without a shuffle; nothing of what was staged ahead remains after the stop."""
+    trace = tmp_path / "trace"
+    monkeypatch.setenv(tracing.VARIABLE, str(trace))
+    lines = [f"{number:0100d}" for number in range(20_000)]
+    case = Case("copies", copied, {"in": lines}, exactly(*lines))
+    run, _ = of_case(case, tmp_path, monkeypatch, STAGED)
+    run.start()
+    eventually(lambda: run.status().batches >= 20, "batches")
+    ProcessJob.all[0].processes[1].kill()
+    eventually(lambda: len(ProcessJob.all) == 2, "other tasks")
+    done = run.status().batches
+    eventually(lambda: run.status().batches >= done + 20, "batches")
+    run.stop()
+    assert run.wait(400)
+    assert run.exception is None
+    committed = CheckpointReader(tmp_path / "state").at().commit
+    assert trace.read_text().count("\ttask.ahead\n") > run.status().batches / 2
+    orphans = {name for name in staged(tmp_path) if int(name.split("-")[0]) > committed.batch}
+    assert orphans == set()
+
+    again, _ = of_case(case, tmp_path, monkeypatch, Tuning())
+    again.start()
+    assert again.wait(400)
+    assert again.exception is None
+    check(case, tmp_path)
 
 
 @pytest.mark.parametrize("dies", [False, True], ids=["in order", "with a task"])
