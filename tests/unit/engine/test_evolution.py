@@ -14,7 +14,8 @@ import wallaroo
 from wallaroo.engine.blocks.packing import PICKLED, packing_of
 from wallaroo.engine.stores.evolution import stored_version
 from wallaroo.engine.stores.keyed_state import KeyedState
-from wallaroo.engine.stores.ttl_state import keyed_state_of, with_last_use
+from wallaroo.engine.stores.last_use import with_last_use
+from wallaroo.engine.stores.ttl_state import keyed_state_of
 from wallaroo.errors import UserCodeError
 from wallaroo.steps.kinds import StateComputation, Timing
 from wallaroo.steps.state_versions import Evolution, evolution_of

@@ -13,14 +13,11 @@ import wallaroo
 from wallaroo.checkpoints.inspection.values import load_safely
 from wallaroo.engine.blocks.ordered_keys import TIME_MAX, TIME_MIN, decode_time
 from wallaroo.engine.blocks.packing import PICKLED, packing_of
+from wallaroo.engine.stores.keyed_state import KeyedState
+from wallaroo.engine.stores.last_use import last_use_of, with_last_use, without_last_use
 from wallaroo.engine.stores.sorted_state import Groups
 from wallaroo.engine.stores.ttl_index import TTLIndex
-from wallaroo.engine.stores.ttl_state import (
-    TTLState,
-    last_use_of,
-    with_last_use,
-    without_last_use,
-)
+from wallaroo.engine.stores.ttl_state import TTLState
 from wallaroo.testing.local_runner.entries import MemoryEntries
 
 GROUPS = Groups(0, 4, 4)
@@ -135,6 +132,25 @@ def test_the_last_use_is_stored_with_the_state(packing: Any) -> None:
     second.drop("a")
     assert second.used_ns("a") is None
     assert list(second.changes()) == [("a", None)]
+
+
+@pytest.mark.parametrize("packing", [PICKLED, packing_of((packed, unpacked))])
+@pytest.mark.parametrize("state", [[], ["a"], [2**62], ["long" * 1000]])
+def test_a_step_may_gain_a_ttl_and_lose_it(packing: Any, state: list[Any]) -> None:
+    """A state without a last use has not been used, whatever its bytes are."""
+    stored: dict[Any, bytes | None] = {"a": packing.dumps(state)}
+
+    gained = TTLState(kept, stored.get, packing)
+    assert gained.used_ns("a") is None
+    assert gained.load("a") == state
+    gained.last_use["a"] = 100
+    stored.update(gained.changes())
+    assert last_use_of(stored["a"] or b"") == 100
+
+    lost = KeyedState(kept, stored.get, packing)
+    assert lost.load("a") == state
+    stored.update(lost.changes())
+    assert stored == {"a": packing.dumps(state)}
 
 
 def test_what_the_application_packs_is_found_again() -> None:

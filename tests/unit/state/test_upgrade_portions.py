@@ -18,7 +18,8 @@ from wallaroo.engine.columnar.state_table import StateTable
 from wallaroo.engine.stores.background_upgrades import Portion, Reached, is_old, upgrade_portion
 from wallaroo.engine.stores.evolution import stored_version, with_version
 from wallaroo.engine.stores.keyed_state import KeyedState
-from wallaroo.engine.stores.ttl_state import TTLState, last_use_of, with_last_use
+from wallaroo.engine.stores.last_use import last_use_of, with_last_use
+from wallaroo.engine.stores.ttl_state import TTLState
 from wallaroo.state.checkpoint import open_checkpoint
 from wallaroo.state.log.delta import Entry
 from wallaroo.state.task_state import States, TaskState

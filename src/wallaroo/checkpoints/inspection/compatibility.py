@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from wallaroo.checkpoints.inspection.outbox import may_wait
@@ -67,12 +67,13 @@ class Compatibility:
     """Comparison result, and the effect of ``--allow-incompatible``.
 
     ``dropped`` names state steps whose state is abandoned; ``plan`` has the checkpoint's ids of its
-    sinks.
+    sinks; ``former`` is the content of the file that was replaced, if there are commits.
     """
 
     plan: Plan
     notes: tuple[str, ...] = ()
     dropped: frozenset[str] = frozenset()
+    former: bytes | None = None
 
 
 def look(root: Path, plan: Plan) -> PlanFinding:
@@ -112,9 +113,18 @@ def check_compatibility(
     compatibility = _consequence(name, finding, allow_incompatible)
     check_others()
     checkpoint.owner.require()
-    remove_unfinished(checkpoint.root / PLAN)
+    file = checkpoint.root / PLAN
+    remove_unfinished(file)
+    former = file.read_bytes() if finding.commit is not None and file.exists() else None
     checkpoint.storage.publish(PLAN, with_checksum(finding.text), checkpoint.owner.epoch)
-    return compatibility
+    return replace(compatibility, former=former)
+
+
+def put_back(checkpoint: Checkpoint, former: bytes | None) -> None:
+    """Write the former plan again: the run was refused before it began."""
+    if former is not None:
+        checkpoint.owner.require()
+        checkpoint.storage.publish(PLAN, former, checkpoint.owner.epoch)
 
 
 def planned_key_groups(root: Path) -> int | None:

@@ -13,7 +13,7 @@ from wallaroo.dataflow.plan.schemas import evolving_steps
 from wallaroo.engine.blocks.keys import decode_key
 from wallaroo.engine.blocks.packing import Packing, packing_of
 from wallaroo.engine.stores.evolution import evolving, lacking, stored_version
-from wallaroo.engine.stores.ttl_state import without_last_use
+from wallaroo.engine.stores.last_use import without_last_use
 from wallaroo.steps.state_versions import evolution_of, version_of
 from wallaroo.user_code.user_frames import user_frames
 

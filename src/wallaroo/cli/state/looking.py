@@ -27,7 +27,7 @@ from wallaroo.cli.application.loading import import_application
 from wallaroo.cli.state.keys import candidates
 from wallaroo.cli.terminal.formatting import print_table, utc_text
 from wallaroo.engine.blocks.keys import Key, decode_key, encode_key
-from wallaroo.engine.stores.ttl_state import without_last_use
+from wallaroo.engine.stores.last_use import without_last_use
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.state.log.commits import Commit
 

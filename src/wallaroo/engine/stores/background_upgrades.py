@@ -14,7 +14,7 @@ from wallaroo.engine.blocks.keys import decode_key
 from wallaroo.engine.blocks.packing import PICKLED, Packing
 from wallaroo.engine.stores.evolution import outdated
 from wallaroo.engine.stores.keyed_state import KeyedState, Read
-from wallaroo.engine.stores.ttl_state import without_last_use
+from wallaroo.engine.stores.last_use import without_last_use
 from wallaroo.steps.state_versions import Evolution
 from wallaroo.user_code.compact_pickles import pickled_by_values
 

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from wallaroo.engine.blocks.keys import Key
-from wallaroo.engine.blocks.packing import Packing
+from wallaroo.engine.blocks.packing import PICKLED, Packing
 from wallaroo.engine.failures.error_context import blame, shorten
 from wallaroo.engine.stores.evolution import evolving
+from wallaroo.engine.stores.last_use import without_last_use
 from wallaroo.steps.kinds import Step
 from wallaroo.steps.state_versions import Evolution
 from wallaroo.user_code.pickling_diagnosis import unpicklable_part
@@ -42,7 +43,10 @@ class KeyedState:
         self._stored: dict[Key, bytes | None] = {}  # as of the last commit, of every touched key
         self._dropped: dict[Key, None] = {}  # in the order of dropping
         self._read = read
-        self._dumps, self._loads = evolving(step, packing, evolution)
+        self._dumps, loads = evolving(step, packing, evolution)
+        # a pickle pops a last use by itself
+        is_pickled = packing.loads is PICKLED.loads
+        self._loads = loads if is_pickled else lambda stored: loads(without_last_use(stored))
         # a step that keeps nothing but ordered entries has no state class
         self._make: Callable[[], Any] = getattr(step, "state_class", object)
 

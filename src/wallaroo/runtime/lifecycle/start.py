@@ -16,12 +16,13 @@ from pathlib import Path
 from wallaroo.checkpoints.inspection.compatibility import (
     Compatibility,
     check_compatibility,
+    put_back,
     require_compatible,
 )
 from wallaroo.checkpoints.savepoints.starting import begin_from, fork_of
 from wallaroo.dataflow.plan.model import Plan
 from wallaroo.durable.levels import Durability
-from wallaroo.errors import CheckpointError
+from wallaroo.errors import CheckpointError, WallarooError
 from wallaroo.monitoring.metrics.progress import Recovery
 from wallaroo.monitoring.metrics.status import ReplicaStatus
 from wallaroo.network.key_files import read_key
@@ -245,7 +246,11 @@ def open_components(
 ) -> RunComponents:
     """Open sinks and the host, and assemble the run."""
     phases.enter("opening sinks")
-    sinks = open_sinks(spec, opened.plan, opened.checkpoint, stack)
+    try:
+        sinks = open_sinks(spec, opened.plan, opened.checkpoint, stack)
+    except WallarooError:
+        put_back(opened.checkpoint, opened.compatibility.former)
+        raise
     if not spec.is_host_open:
         open_host(spec, phases, stack)
         request_workers(spec.host, opened)

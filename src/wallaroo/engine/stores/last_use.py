@@ -1,0 +1,49 @@
+"""Stored form of a state that expires: with the time of its last use.
+
+Invariant: the stored form of a pickled state is a pickle of that very state.  The time is pushed
+and popped again at its beginning, so that all readers of states can read these as well, and an
+expiry finds the time without unpickling the state.
+
+A step may gain a ``ttl``, or lose it, between two runs.  So a stored state may lack the time: its
+next event is its first use.  And it may have one that no longer counts.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from wallaroo.engine.blocks.ordered_keys import TIME_MIN
+
+_PICKLE = b"\x80\x05"  # protocol 5
+_HEAD = struct.Struct("<4sqc")
+_PUSHED = _PICKLE + b"\x8a\x08"  # an int of 8 bytes follows
+_POP = b"0"
+NEVER = TIME_MIN
+
+
+def with_last_use(packed: bytes, used_ns: int) -> bytes:
+    """Return a packed state as it is stored.
+
+    >>> import pickle
+    >>> pickle.loads(with_last_use(pickle.dumps("state", 5), 7))
+    'state'
+    """
+    body = packed[len(_PICKLE) :] if packed.startswith(_PICKLE) else packed
+    return _HEAD.pack(_PUSHED, used_ns, _POP) + body
+
+
+def last_use_of(stored: bytes) -> int | None:
+    """Return the time of a stored state's last use; None if no event used it since it expires."""
+    if not _has_last_use(stored):
+        return None
+    used_ns: int = _HEAD.unpack_from(stored)[1]
+    return None if used_ns == NEVER else used_ns
+
+
+def without_last_use(stored: bytes) -> bytes:
+    """Return the packed state without its last use; unchanged if it has none."""
+    return stored[_HEAD.size :] if _has_last_use(stored) else stored
+
+
+def _has_last_use(stored: bytes) -> bool:
+    return stored.startswith(_PUSHED) and stored[_HEAD.size - 1 : _HEAD.size] == _POP
