@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import socket
 import ssl
 import threading
 from collections.abc import Callable
@@ -117,6 +118,29 @@ def test_a_request_that_does_not_fit_is_refused(
     feed: tuple[Any, int], body: bytes, options: dict[str, str], status: int
 ) -> None:
     assert post(feed[1], body, **options) == status
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ("Content-Length: 5\r\nTransfer-Encoding: chunked", 400),
+        ("Content-Length: 5\r\nContent-Length: 7", 400),
+        ("Content-Length: 5\r\nContent-Length: 5", 503),  # one length; nothing stores the body
+        ("Transfer-Encoding: chunked", 411),
+    ],
+)
+def test_a_body_of_an_ambiguous_length_is_refused(
+    eventually: Eventually, headers: str, status: int
+) -> None:
+    """RFC 9112, section 6.3: a proxy before the source may see other requests."""
+    (port,) = free_ports(1)
+    server = threading.Thread(target=serve, args=(source(port), Inbox(), 0.05), daemon=True)
+    server.start()
+    eventually(lambda: _answers(port), "it listens")
+    with socket.create_connection(("127.0.0.1", port), 400) as client:
+        head = f"POST /hook HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n{headers}"
+        client.sendall(f"{head}\r\n\r\n5\r\nab\r\n0\r\n\r\n".encode())
+        assert client.recv(100).split()[1] == str(status).encode()
 
 
 def test_with_tls_only_encrypted_requests_are_taken(tmp_path: Path) -> None:

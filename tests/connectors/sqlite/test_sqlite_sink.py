@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+import shutil
 import signal
 import sqlite3
 from collections.abc import Callable
@@ -155,6 +156,35 @@ def test_an_older_copy_of_the_database_is_refused(
     committer.commit(commit_of(2), tokens_of(config, tmp_path / "s", 2, ("a", 2)))
     committer.close(DRAIN_S)
     assert rows(path) == [("a", 0), ("a", 2)]
+
+
+@pytest.mark.parametrize("mode", ["DELETE", "WAL"])
+@pytest.mark.parametrize("is_replaced", [False, True], ids=["removed", "replaced"])
+def test_a_database_that_is_gone_while_the_run_writes_ends_it_and_the_batch_waits(
+    path: Path, tmp_path: Path, eventually: Eventually, mode: str, is_replaced: bool
+) -> None:
+    """SQLite writes to the open file all along; the path has another one, or none."""
+    ask(path, f"PRAGMA journal_mode = {mode}")
+    config = sink(path)
+    committer = opened(config, tmp_path / "s")
+    committer.commit(commit_of(0), tokens_of(config, tmp_path / "s", 0, ("a", 0)))
+    eventually(lambda: committer.status().committed_batch == 0, "it has left")
+    ask(path, "PRAGMA wal_checkpoint(TRUNCATE)")
+    kept = path.rename(tmp_path / "kept.db")
+    for suffix in ("-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    if is_replaced:
+        shutil.copyfile(kept, path)
+
+    tokens = tokens_of(config, tmp_path / "s", 1, ("a", 1))
+    committer.commit(commit_of(1), tokens)
+    assert f"{path} was removed or replaced" in error_of(committer, eventually)
+
+    shutil.copyfile(kept, path)
+    again = config.committer("s", tmp_path / "s", True)
+    again.recover(history_to(1), tokens)
+    again.close(DRAIN_S)
+    assert rows(path) == [("a", 0), ("a", 1)]
 
 
 @pytest.mark.parametrize(

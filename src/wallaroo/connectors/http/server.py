@@ -97,9 +97,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _refused(self) -> HTTPStatus | None:
         config = self._own.config
-        length = self.headers.get("Content-Length", "")
+        lengths = {*self.headers.get_all("Content-Length", ())}
+        is_chunked = "Transfer-Encoding" in self.headers
         if refusal := config.refusal(self.path, self.headers.get("Authorization")):
             return refusal
+        if len(lengths) + is_chunked > 1:  # a proxy may take another one for the right one
+            return HTTPStatus.BAD_REQUEST
+        length = next(iter(lengths), "")
         if not (length.isascii() and length.isdigit()):
             return HTTPStatus.LENGTH_REQUIRED
         if int(length) > config.max_size:

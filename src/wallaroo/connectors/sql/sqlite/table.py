@@ -8,7 +8,7 @@ The invariant is that of ``connectors/sql/target_table.py``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import ClassVar
 
@@ -22,6 +22,14 @@ from wallaroo.sinks.queued.system import CommitContext
 from wallaroo.sinks.staging import Staged
 
 
+def _file_at(path: Path) -> tuple[int, int] | None:
+    """Return the identity of the file with a path; None if there is none."""
+    with suppress(FileNotFoundError):
+        status = path.stat()
+        return status.st_dev, status.st_ino
+    return None
+
+
 class SQLiteTable(Table):
     """A connection to a database; rows are inserted by one prepared statement."""
 
@@ -31,6 +39,7 @@ class SQLiteTable(Table):
         self, config: SQLiteSinkConfig, context: CommitContext, checkpoint: str, path: Path
     ):
         self._path = path
+        self._file = _file_at(path)
         super().__init__(config, context, checkpoint, opened(path, is_writing=True))
 
     @property
@@ -93,7 +102,22 @@ class SQLiteTable(Table):
         except BaseException:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
+            self._require_file()
             raise
+        self._require_file()
+
+    def _require_file(self) -> None:
+        """Raise PeerError if the path has another file now, or none.
+
+        With ``journal_mode = WAL``, SQLite does not notice it.
+        """
+        if _file_at(self._path) != self._file:
+            raise PeerError(
+                f"Sink '{self._context.sink}': {self._path} was removed or replaced while the run "
+                "wrote to it. Stop what does that and put the database back, then run again: the "
+                "run continues after the last batch that the database has, if it has all that "
+                "was confirmed."
+            )
 
     def _insert(self, parts: Iterator[Staged]) -> None:
         columns = self._config.columns
