@@ -58,6 +58,18 @@ def is_running(process: Process) -> bool:
     return now is not None and _are_same(now, process)
 
 
+def started_s(process: Process) -> float:
+    """Return when a process started, in seconds since 1970."""
+    return float(process.started.rpartition(" ")[2])
+
+
+def is_suspended(process: Process) -> bool:
+    """Return whether this very process runs, and was suspended by a signal."""
+    with contextlib.suppress(psutil.Error):
+        return is_running(process) and psutil.Process(process.pid).status() == psutil.STATUS_STOPPED
+    return False
+
+
 def _are_same(one: Process, other: Process) -> bool:
     boot, _, at = one.started.rpartition(" ")
     other_boot, _, other_at = other.started.rpartition(" ")

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
+from subprocess import PIPE
 from unittest import mock
 
 import pytest
@@ -26,7 +30,7 @@ from wallaroo.processes.table import marked
 from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.runtime.standby.following import Follower, Repeated
-from wallaroo.runtime.standby.former_run import end_children
+from wallaroo.runtime.standby.former_run import FormerRun, end_children
 from wallaroo.runtime.standby.leader_watch import LeaderWatch, Seen, Verdict
 from wallaroo.runtime.standby.waiting import Standby, Turn, owner_of
 from wallaroo.state.checkpoint import open_checkpoint
@@ -411,6 +415,90 @@ def test_stopped_children_of_a_run_that_was_taken_over_are_killed_and_no_others(
     assert f"hang, and are killed: {former.pid}" in caplog.text
     assert other.poll() is None
     other.communicate(b"")
+
+
+HOLDER = """
+import socket, sys
+held = socket.create_server(("127.0.0.1", 0))
+print(held.getsockname()[1], flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def driver() -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A process in the place of a run's driver, and the port that it holds."""
+    process = subprocess.Popen(
+        [sys.executable, "-S", "-c", HOLDER], stdin=PIPE, stdout=PIPE, text=True
+    )
+    assert process.stdout is not None
+    with process.stdout:
+        yield process, int(process.stdout.readline())
+    process.kill()
+    process.wait()
+
+
+def former_run(root: Path, pid: int, written_at: float) -> FormerRun:
+    """Write the lease of a run on this machine; return the run."""
+    (root / LEASE).write_text(json.dumps(asdict(Lease(7, place=process_place(), pid=pid))))
+    os.utime(root / LEASE, (written_at, written_at))
+    former = FormerRun.of(root)
+    assert former is not None
+    return former
+
+
+def listening_at(port: int) -> Callable[[], None]:
+    def begin() -> None:
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError as error:
+            raise PeerError(str(error)) from error
+
+    return begin
+
+
+def test_a_suspended_driver_that_was_taken_over_is_killed_for_the_port_that_it_holds(
+    tmp_path: Path, driver: tuple[subprocess.Popen[str], int], caplog: pytest.LogCaptureFixture
+) -> None:
+    process, port = driver
+    former = former_run(tmp_path, process.pid, time.time())
+    process.send_signal(signal.SIGSTOP)
+    former.once_free(lambda: None)
+    assert process.poll() is None  # nothing needs its port
+
+    former.once_free(listening_at(port), seconds=400)
+
+    assert process.wait(400) == -signal.SIGKILL
+    assert f"process {process.pid} is killed" in caplog.text
+
+
+def test_a_driver_that_runs_is_waited_for(
+    tmp_path: Path, driver: tuple[subprocess.Popen[str], int]
+) -> None:
+    process, port = driver
+    former = former_run(tmp_path, process.pid, time.time())
+    assert process.stdin is not None
+    with pytest.raises(PeerError):
+        former.once_free(listening_at(port), seconds=0)
+    process.stdin.close()
+
+    former.once_free(listening_at(port), seconds=400)
+
+    assert process.wait(400) == 0
+
+
+def test_a_later_process_with_the_drivers_number_is_left_alone(
+    tmp_path: Path, driver: tuple[subprocess.Popen[str], int]
+) -> None:
+    """It began after the lease was written."""
+    process, port = driver
+    former = former_run(tmp_path, process.pid, time.time() - 3600)
+    process.send_signal(signal.SIGSTOP)
+
+    with pytest.raises(PeerError):
+        former.once_free(listening_at(port), seconds=400)
+
+    assert process.poll() is None
 
 
 def test_a_turn_names_whom_it_replaces(tmp_path: Path) -> None:

@@ -172,7 +172,7 @@ class Run(RunHandle):
         self._owner = opened.checkpoint.owner
         self._lease = opened.lease
         self.plan = opened.plan
-        self._answer_queries(stack, is_leading=True)
+        self._answer_queries(stack, opened)
         beginnings = open_sources(opened, phases, stop.is_set)
         self.addresses = opened.sources.addresses
         components = open_components(spec, opened, beginnings, phases, stack)
@@ -194,7 +194,7 @@ class Run(RunHandle):
         spec = self._spec
         root = spec.site.root
         require_compatible(root, self.plan, self.options.allow_incompatible)
-        self._answer_queries(stack, is_leading=False)
+        self._answer_queries(stack)
         open_host(spec, phases, stack)
         has_copy = spec.host.is_local and bool(self.plan.state_steps)
         view = spec.site.scratch / "view" if has_copy else None
@@ -224,7 +224,8 @@ class Run(RunHandle):
         options = replace(self.options, standby_after_s=None, is_taking_over=turn.is_taking_over)
         return replace(self._spec, options=options, is_host_open=True)
 
-    def _answer_queries(self, stack: ShutdownStack, *, is_leading: bool) -> None:
+    def _answer_queries(self, stack: ShutdownStack, opened: OpenedCheckpoint | None = None) -> None:
+        """Answer as the leader if a checkpoint is open, else as a standby."""
         options = self.options
         if self._server is not None:
             self._server.lead()
@@ -233,7 +234,10 @@ class Run(RunHandle):
                 self, *options.status_address, options.status_token, options.status_tls
             )
             stack.add(server.close)
-            server.start(is_leading=is_leading)
+            if opened is None:
+                server.start(is_leading=False)
+            else:
+                opened.once_free(server.start)
             self._server = server
             _log.info("dashboard %s (`wallaroo status --link`: with its token)", server.dashboard)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from wallaroo.durable.ownership import Ownership
@@ -16,14 +17,13 @@ from wallaroo.ingress.process import Feeding
 from wallaroo.network.replica import Replica
 from wallaroo.runtime.lifecycle.ingresses import JoinedIngresses
 from wallaroo.runtime.lifecycle.spec import RunSpec
+from wallaroo.runtime.standby.former_run import TAKE_OVER_S
 from wallaroo.runtime.tasks.replay import tuned
 from wallaroo.sources.interface import FedBy
 from wallaroo.sources.log import LogContext, Position, RangeServer, SourceLog
 from wallaroo.spool.remote.link import Endpoint
 from wallaroo.spool.remote.storage import RemoteStorage
 
-# for the processes of the previous run: they ask twice a second, and have to publish
-TAKE_OVER_S = 15.0
 _log = logging.getLogger("wallaroo.run")
 
 
@@ -86,8 +86,15 @@ class RunSources:
         logs = self.logs_by_name
         return {name: log.beginning() for name, log in logs.items() if name not in positions}
 
-    def start(self, is_stopping: Callable[[], bool]) -> None:
-        """Accept input; workers elsewhere fetch it from this host."""
+    def start(
+        self,
+        is_stopping: Callable[[], bool],
+        once_free: Callable[[Callable[[], None]], None],
+    ) -> None:
+        """Accept input; workers elsewhere fetch it from this host.
+
+        ``once_free`` calls what needs an address that a run may hold which was taken over.
+        """
         options = self._spec.options
         serve_on = self._spec.host.serve_on
         if options.tls is not None and serve_on is not None:
@@ -117,7 +124,7 @@ class RunSources:
             ),
         )
         if self._ingresses is not None:
-            self._ingresses.begin(self._feeders.listening)
+            once_free(partial(self._ingresses.begin, self._feeders.listening))
 
     def _require_fed(self, names: Iterable[str]) -> None:
         """Raise PipelineError for a level of a source that is unknown, or keeps its own input."""

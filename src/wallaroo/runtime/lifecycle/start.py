@@ -43,7 +43,7 @@ from wallaroo.runtime.lifecycle.sinks import RunSinks, open_sinks
 from wallaroo.runtime.lifecycle.sources import RunSources
 from wallaroo.runtime.lifecycle.spec import RunSpec
 from wallaroo.runtime.recovery import step_table, with_namespaces
-from wallaroo.runtime.standby.former_run import end_children
+from wallaroo.runtime.standby.former_run import FormerRun, end_children
 from wallaroo.runtime.tasks.job import Deployment
 from wallaroo.runtime.tasks.replay import Replay
 from wallaroo.runtime.user_output.collector import Collector
@@ -53,7 +53,7 @@ from wallaroo.sources.log import Position, from_stored
 from wallaroo.spool.format import folder_of
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.log.layout import SPOOL
-from wallaroo.state.log.lease import Lease, LeaseHolder, read_lease
+from wallaroo.state.log.lease import LeaseHolder
 from wallaroo.state.log.owners import owner_words
 from wallaroo.state.log.snapshots import sizes_in
 from wallaroo.state.replication.replicator import Replicator
@@ -73,7 +73,7 @@ class OpenedCheckpoint:
     compatibility: Compatibility
     sources: RunSources
     lease: LeaseHolder | None  # None: a temporary or a stored checkpoint has no standby
-    taken_over: Lease | None = None  # the last lease of the run that this one replaced
+    taken_over: FormerRun | None = None  # the run that this one replaced
 
     @property
     def plan(self) -> Plan:
@@ -84,6 +84,13 @@ class OpenedCheckpoint:
     def positions(self) -> dict[str, Position]:
         """Return the ends of the last commit, by source."""
         return _committed(self.checkpoint)
+
+    def once_free(self, begin: Callable[[], None]) -> None:
+        """Begin what may need an address that a run holds which was taken over."""
+        if self.taken_over is None:
+            begin()
+        else:
+            self.taken_over.once_free(begin)
 
     @property
     def steps(self) -> tuple[str, ...]:
@@ -136,12 +143,12 @@ def open_state(
         stack.add(replicator.close)
         checkpoint = replace(checkpoint, elsewhere=replicator)
         spec.meter.set_replica(partial(_replica_status, replicator))
-    taken_over = read_lease(checkpoint.root) if options.is_taking_over else None
+    taken_over = FormerRun.of(checkpoint.root) if options.is_taking_over else None
     lease = None
     if spec.is_durable and stored is None:
         lease = _held_lease(checkpoint, stack, replicator)
     if taken_over is not None:
-        end_children(taken_over.claim)
+        end_children(taken_over.lease.claim)
     if replicator is not None:
         phases.enter("comparing the copy")
         replicator.begin(lambda: phases.is_stopping, phases.note)
@@ -233,7 +240,7 @@ def open_sources(
 ) -> dict[str, Position]:
     """Accept input from now on; return the beginnings of sources without a position."""
     phases.enter("opening sources")
-    opened.sources.start(is_stopping)
+    opened.sources.start(is_stopping, opened.once_free)
     return opened.sources.beginnings(opened.positions)
 
 
@@ -263,7 +270,7 @@ def open_components(
 
 def request_workers(host: Host, opened: OpenedCheckpoint) -> None:
     """Take over the workers, too; note them for the next run that takes over."""
-    host.request_workers(opened.taken_over.allocation if opened.taken_over else "")
+    host.request_workers(opened.taken_over.lease.allocation if opened.taken_over else "")
     if opened.lease is not None:
         opened.lease.note_allocation(host.allocation)
 

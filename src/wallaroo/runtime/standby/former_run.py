@@ -1,20 +1,84 @@
-"""The children of a run that was taken over, if it ran on this machine.
+"""The processes of a run that was taken over, if it ran on this machine.
 
 Where it runs: driver, once it has claimed the checkpoint.
 
 They hold the locks of spools, and ports.  Those that run leave by themselves, as they poll the
-claim (`processes.child`); those that are stopped, with their driver, cannot.
+claim (`processes.child`); those that are suspended cannot.
 """
 
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
 
 from wallaroo.durable.ownership import VARIABLE
-from wallaroo.processes.table import kill, marked, wait_for_end
+from wallaroo.errors import PeerError
+from wallaroo.processes.table import (
+    Process,
+    identify,
+    is_suspended,
+    kill,
+    marked,
+    started_s,
+    wait_for_end,
+)
+from wallaroo.state.log.lease import LEASE, Lease, process_place, read_lease
 
 LEAVE_S = 2.0  # they poll the claim every half a second
+TAKE_OVER_S = 15.0  # for all of them to leave: they may have to publish
+LOOK_S = 0.2
 _log = logging.getLogger("wallaroo.run")
+Begun = TypeVar("Begun")
+
+
+@dataclass(frozen=True, slots=True)
+class FormerRun:
+    """The run that was taken over; ``driver`` is its process if that is on this machine."""
+
+    lease: Lease
+    driver: Process | None
+
+    @staticmethod
+    def of(root: Path) -> FormerRun | None:
+        """Return the run that wrote the lease in a checkpoint, before another one is written."""
+        lease = read_lease(root)
+        if lease is None:
+            return None
+        return FormerRun(lease, _driver_of(lease, (root / LEASE).stat().st_mtime))
+
+    def once_free(self, begin: Callable[[], Begun], seconds: float = TAKE_OVER_S) -> Begun:
+        """Begin what may need an address that the run still holds; wait for it that long.
+
+        The driver is killed if it is suspended: it can neither leave nor do anything else.  Raises
+        what ``begin`` raises.
+        """
+        until = time.monotonic() + seconds
+        while True:
+            try:
+                return begin()
+            except PeerError:
+                if self.driver is None or time.monotonic() > until:
+                    raise
+            if is_suspended(self.driver):
+                _log.warning(
+                    "the run that was taken over is suspended and holds an address: process %s is "
+                    "killed",
+                    self.driver.pid,
+                )
+                kill([self.driver])
+            time.sleep(LOOK_S)
+
+
+def _driver_of(lease: Lease, written_at: float) -> Process | None:
+    """Return the process that wrote a lease: it had begun by then, so its pid is no other's."""
+    if lease.place != process_place():
+        return None
+    process = identify(lease.pid)
+    return process if process is not None and started_s(process) <= written_at else None
 
 
 def end_children(claim: str, leave_s: float = LEAVE_S) -> None:
