@@ -215,6 +215,47 @@ def test_a_file_that_has_grown_is_read_on_by_the_next_run(tmp_path: Path) -> Non
     assert read(path, end)[0] == [b"c"]
 
 
+@pytest.mark.parametrize(
+    ("written", "added", "is_reported"),
+    [(b"a\nb", b"c\n", True), (b"a\nb\n", b"c\n", False), (b"a\nb", b"", False)],
+)
+def test_a_line_that_was_read_without_its_end_is_reported(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    written: bytes,
+    added: bytes,
+    is_reported: bool,
+) -> None:
+    path = tmp_path / "in.txt"
+    path.write_bytes(written)
+    payloads, end = read(path)
+    assert payloads == [b"a", b"b"]
+    with path.open("ab") as file:
+        file.write(added)
+    assert read(path, end)[0] == ([b"c"] if added else [])
+    words = "in.txt ended inside a line at byte 3 when it was read, and has grown"
+    assert (words in caplog.text) == is_reported
+
+
+def test_new_files_before_the_last_one_that_was_read_are_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They are not read; those that were removed, and those after it, are no reason."""
+    for name in ("k", "m"):
+        write(tmp_path / name, name)
+    _, end = read(tmp_path)
+    (tmp_path / "k").unlink()
+    write(tmp_path / "z", "z")
+    payloads, end = read(tmp_path, end)
+    assert payloads == [b"z"]
+    assert caplog.text == ""
+
+    write(tmp_path / "a", "a")
+    assert read(tmp_path, end)[0] == []
+    assert f"was read up to {tmp_path}/z; files before it: 1 then, 2 now" in caplog.text
+    assert f"({tmp_path}/a, {tmp_path}/m)" in caplog.text
+
+
 def test_a_file_that_is_gone_or_shorter_before_its_end_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "a", *["x" * 1000] * 1000)
     write(tmp_path / "b", "y")

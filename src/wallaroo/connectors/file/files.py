@@ -46,6 +46,7 @@ class FilePlace:
     checksum: int  # covers the bytes before it
     stamp: Stamp
     is_done: bool = field(default=False)  # whether it is the file's end
+    files_before: int = -1  # files in the order before this one, as the run saw them; -1: unknown
 
     def to_json(self) -> dict[str, Any]:
         """Return the place in the form that a position stores."""

@@ -12,6 +12,7 @@ if the bytes before it are those that were read.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -22,7 +23,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from wallaroo.connectors.file.cutting import Cutter, cutter_of
+from wallaroo.connectors.file.cutting import Cutter, LineCutter, cutter_of
 from wallaroo.connectors.file.files import (
     READ_BYTES,
     READ_ERRORS,
@@ -46,6 +47,8 @@ AHEAD_BYTES = 32 * 1024 * 1024
 # (`admission`), so the next one may be larger by a quarter.
 BATCHES_AHEAD = 5
 MARKS_AHEAD_MAX = 16_384  # the bound, in marks
+NAMED_MAX = 5  # files in a warning
+_log = logging.getLogger("wallaroo.run")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,7 @@ class FileLog(SourceLog):
             self._files = self._found()
         except PeerError:
             self._files = ()
+        self._warn_of_earlier(place)
         file = next((file for file in self._files if file.name == place.file), None)
         if file is not None:
             self._check_before(place, file)
@@ -106,6 +110,20 @@ class FileLog(SourceLog):
                 f"and is gone. {_PUT_BACK}"
             )
 
+    def _warn_of_earlier(self, place: FilePlace) -> None:
+        """Log that files are new and are not read, as their place in the order was passed."""
+        files = self._files or ()
+        before = index_of(files, place.file)
+        if 0 <= place.files_before < before:
+            names = ", ".join(file.name for file in files[: min(before, NAMED_MAX)])
+            _log.warning(
+                "source '%s': input was read up to %s; files before it: %d then, %d now (%s%s). New "
+                "ones among them are not read: give files that are to be read names that sort "
+                "after %s.",
+                *(self._source.name, place.file, place.files_before, before, names),
+                *(", ..." if before > NAMED_MAX else "", place.file),
+            )
+
     def _found(self) -> tuple[FileEntry, ...]:
         return find_files(self._source.name, self._source.path, self._folder)
 
@@ -113,7 +131,7 @@ class FileLog(SourceLog):
         if file.stamp == place.stamp:
             return
         try:
-            size, checksum = _checksum(os.path.join(self._folder, file.name), place.offset)
+            size, checksum, end = _checksum(os.path.join(self._folder, file.name), place.offset)
         except READ_ERRORS as error:
             raise CheckpointError(
                 f"source '{self._source.name}': {file.name} cannot be read again: {error}. "
@@ -128,6 +146,14 @@ class FileLog(SourceLog):
             raise CheckpointError(
                 f"source '{self._source.name}': {file.name} is not the file whose first "
                 f"{place.offset} bytes were read before: their checksum differs. {_PUT_BACK}"
+            )
+        has_grown = place.is_done and file.stamp.size > place.stamp.size
+        if has_grown and isinstance(self._source.cutter, LineCutter) and end not in (b"", b"\n"):
+            _log.warning(
+                "source '%s': %s ended inside a line at byte %d when it was read, and has grown: "
+                "the line was processed without its end, which is read as a line of its own. Let "
+                "a file that grows end with a newline when a run begins.",
+                *(self._source.name, file.name, place.offset),
             )
 
     # -- planning ---------------------------------------------------------------------------------
@@ -273,14 +299,16 @@ def _add(piece: list[Range], part: Range) -> None:
     piece.append(part)
 
 
-def _checksum(path: str, size: int) -> tuple[int, int]:
-    """Return the number of a file's bytes up to ``size``, and their checksum."""
+def _checksum(path: str, size: int) -> tuple[int, int, bytes]:
+    """Return the number of a file's bytes up to ``size``, their checksum, and the last one."""
     file = OpenFile(path)
     checksum = 0
+    last = b""
     try:
         while file.offset < size and (content := file.read(min(READ_BYTES, size - file.offset))):
             checksum = zlib.crc32(content, checksum)
-        return file.offset, checksum
+            last = content[-1:]
+        return file.offset, checksum, last
     finally:
         file.close()
 

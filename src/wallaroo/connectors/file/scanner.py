@@ -174,6 +174,7 @@ class Scanner:
                         zlib.crc32(part[:end], place.checksum),
                         file.stamp,
                         is_last and not self._pending,
+                        index,
                     ),
                     self.last.scanned + end,
                 )
