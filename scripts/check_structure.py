@@ -48,7 +48,7 @@ LARGE = {
     "compat.programs.client.AtLeastOnceSourceConnector": "Wallaroo's API: programs use them",
 }
 # Modules that read and write a format of others, whose least byte comes first: which.
-LITTLE = {"engine.stores.ttl_state": "pickles", "engine.stores.evolution": "pickles"}
+LITTLE = {"engine.stores.last_use": "pickles", "engine.stores.evolution": "pickles"}
 # Folders of tests/unit without a namesake in the package: why.
 TESTS_ONLY = {
     "benchmarks": "of benchmarks/",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import keyword
 from importlib import resources
 from pathlib import Path
@@ -40,16 +41,12 @@ def new_command(options: argparse.Namespace) -> None:
     """Write the files and print the commands that test and run them."""
     folder = Path(options.name)
     name = folder.name
-    if not name.isidentifier() or keyword.iskeyword(name):
+    what = "" if folder.exists() else _refusal(name)
+    if what:
         near = "".join(letter if letter.isalnum() else "_" for letter in name).strip("_")
-        raise PipelineError(
-            Problem(
-                f"wallaroo new {options.name}",
-                "",
-                f"'{name}' cannot be a module's name.",
-                f"Use letters, digits and underscores, such as {near or 'clicks'}.",
-            )
-        )
+        possible = (each for each in (near, f"my_{near}") if not _refusal(each))
+        fix = f"Use letters, digits and underscores, such as {next(possible, 'clicks')}."
+        raise PipelineError(Problem(f"wallaroo new {options.name}", "", what, fix))
     try:
         folder.mkdir(parents=True)
         for file, text in _files(options.template, name).items():
@@ -64,6 +61,15 @@ def new_command(options: argparse.Namespace) -> None:
     print(f"Test it:  python {folder / f'test_{name}.py'}")
     print(f"Run it:   wallaroo run {folder / f'{name}.py'}")
     print(f"\nWhile you change it: wallaroo dev {folder / f'{name}.py'}")
+
+
+def _refusal(name: str) -> str:
+    """Return the reason for which an application's module cannot have a name; empty if it can."""
+    if not name.isidentifier() or keyword.iskeyword(name):
+        return f"'{name}' cannot be a module's name."
+    if importlib.util.find_spec(name) is not None:
+        return f"'{name}' is the name of a module that is installed."
+    return ""
 
 
 def _files(template: str, name: str) -> dict[str, str]:

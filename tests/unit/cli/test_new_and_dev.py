@@ -79,6 +79,9 @@ def test_a_name_that_is_no_modules_name_or_taken_is_refused(
     (tmp_path / "taken").mkdir()
     assert main(["new", "my-clicks"]) == 2
     assert "such as my_clicks." in capsys.readouterr().err
+    for name, near in (("json", "my_json"), ("1x", "my_1x"), ("class", "my_class")):
+        assert main(["new", name]) == 2
+        assert f"such as {near}." in capsys.readouterr().err
     assert main(["new", "taken"]) == 1
     assert "taken already exists. Choose another name." in capsys.readouterr().err
 

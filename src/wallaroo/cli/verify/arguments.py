@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 from wallaroo.cli.run.arguments import latency_target
+from wallaroo.cli.terminal.options import whole
 from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.options import HostKind
 from wallaroo.testing.verify.plain_receiver import BEHAVIOURS as RECEIVERS
@@ -65,6 +67,7 @@ def _add_oracle(add: Callable[..., Any]) -> None:
     )
     add(
         "--key",
+        type=_pattern,
         default="",
         metavar="REGEX",
         help="with --input: a pattern that finds the key in an output line; each key's outputs are "
@@ -72,10 +75,18 @@ def _add_oracle(add: Callable[..., Any]) -> None:
     )
 
 
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text.encode())
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a regular expression: {error}") from None
+    return text
+
+
 def _add_load(add: Callable[..., Any]) -> None:
     add(
         "--kills",
-        type=int,
+        type=whole(0),
         default=30,
         metavar="N",
         help="how many processes to kill (default: %(default)s)",

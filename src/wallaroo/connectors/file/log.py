@@ -117,8 +117,8 @@ class FileLog(SourceLog):
         if 0 <= place.files_before < before:
             names = ", ".join(file.name for file in files[: min(before, NAMED_MAX)])
             _log.warning(
-                "source '%s': input was read up to %s; files before it: %d then, %d now (%s%s). New "
-                "ones among them are not read: give files that are to be read names that sort "
+                "source '%s': input was read up to %s; files before it: %d then, %d now (%s%s). "
+                "New ones among them are not read: give files that are to be read names that sort "
                 "after %s.",
                 *(self._source.name, place.file, place.files_before, before, names),
                 *(", ..." if before > NAMED_MAX else "", place.file),

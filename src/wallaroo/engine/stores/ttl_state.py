@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+
 from wallaroo.engine.blocks.keys import Key
 from wallaroo.engine.blocks.packing import Packing
 from wallaroo.engine.stores.keyed_state import BulkRead, KeyedState, Read
 from wallaroo.engine.stores.last_use import NEVER, last_use_of, with_last_use
 from wallaroo.steps.kinds import Step
 from wallaroo.steps.state_versions import Evolution
+
 
 class TTLState(KeyedState):
     """State objects of a step whose state expires; ``last_use``: the keys used in this batch."""

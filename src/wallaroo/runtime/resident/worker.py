@@ -56,7 +56,7 @@ Given = list[list[Record]] | None  # by task of the next level; None: there was 
 
 
 class RunAhead(NamedTuple):
-    """What level 0 of a planned epoch has produced: blocks, or the reports of the only level."""
+    """Results of level 0 of a planned epoch: blocks, or the reports of the only level."""
 
     planned: Ahead
     given: Given = None

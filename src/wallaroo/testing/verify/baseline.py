@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from itertools import cycle, islice
 from typing import Any, ClassVar
 
+from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.testing.verify.cases import Case, State
 from wallaroo.testing.verify.trial.ledger import Faults
 
@@ -56,10 +57,18 @@ class Observed(Case):
 
 
 def compare(found: Observed, undisturbed: Observed, faults: Faults) -> None:
-    """Note the differences of a run from the one without faults."""
+    """Note the differences of a run from the one without faults.
+
+    The order is that of each key.  Raises WallarooParameterError if no line has a key.
+    """
+    if found.key and not any(found.outputs.keys() | undisturbed.outputs.keys()):
+        lines = undisturbed.outputs.get(b"", [])
+        if lines:
+            what = f"{found.key!r} finds no key in {len(lines)} output lines such as {lines[0]!r}."
+            raise WallarooParameterError(Problem("--key", "", what, "Correct the pattern."))
     for key in sorted(found.outputs.keys() | undisturbed.outputs.keys()):
         _compare_key(key, found.outputs.get(key, []), undisturbed.outputs.get(key, []), faults)
-        if faults.total == 0 and found.key and found.outputs[key] != undisturbed.outputs[key]:
+        if faults.total == 0 and key and found.outputs[key] != undisturbed.outputs[key]:
             faults.note("out_of_order", f"outputs of {key!r}")
     for name in found.states.keys() | undisturbed.states.keys():
         came = found.states.get(name)

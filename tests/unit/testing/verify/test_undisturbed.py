@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pytest
+
+from wallaroo.errors import WallarooParameterError
 from wallaroo.testing.verify.baseline import Observed, compare
 from wallaroo.testing.verify.trial.ledger import Faults
 
@@ -59,3 +62,16 @@ def test_every_difference_is_named() -> None:
     assert any("Counter(count=3), must be Counter(count=2)" in line for line in faults.examples)
     swapped = faults_of(observed([b"a 2", b"a 1", b"b 1"]), observed([b"a 1", b"a 2", b"b 1"]))
     assert (swapped.out_of_order, swapped.total) == (1, 1)
+
+
+def test_lines_without_a_key_have_no_order() -> None:
+    one = observed([b"a 1", b"-", b"--"])
+    other = observed([b"--", b"-", b"a 1"])
+    assert faults_of(one, other).total == 0
+
+
+def test_a_pattern_that_finds_no_key_is_reported() -> None:
+    with pytest.raises(
+        WallarooParameterError, match=r"finds no key in 2 output lines such as b'-'"
+    ):
+        faults_of(observed([b"-", b"--"]), observed([b"-", b"--"]))
