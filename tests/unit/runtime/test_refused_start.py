@@ -65,7 +65,7 @@ def test_a_refused_start_leaves_the_plan_as_it_was(tmp_path: Path) -> None:
     before = json.loads((tmp_path / "state" / "plan.json").read_text())
 
     append(tmp_path, "2")
-    with pytest.raises(WallarooError, match="is written by|output of"):
+    with pytest.raises(WallarooError, match=r"is written by|output of"):
         run(two(tmp_path, wrong[0]), tmp_path)
     assert json.loads((tmp_path / "state" / "plan.json").read_text()) == before
 
