@@ -71,7 +71,5 @@ def test_lines_without_a_key_have_no_order() -> None:
 
 
 def test_a_pattern_that_finds_no_key_is_reported() -> None:
-    with pytest.raises(
-        WallarooParameterError, match="finds no key in 2 output lines"
-    ):
+    with pytest.raises(WallarooParameterError, match="finds no key in 2 output lines"):
         faults_of(observed([b"-", b"--"]), observed([b"-", b"--"]))
