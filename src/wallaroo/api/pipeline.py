@@ -155,7 +155,7 @@ class Pipeline(Generic[T]):
         if isinstance(extractor, str) and extractor:
             kind = BatchKeyExtractor if _has_rows(self._node) else KeyExtractor
             extractor = kind(Column(extractor), extractor).used(place)
-        elif callable(extractor) and not isinstance(extractor, Step) and not isclass(extractor):
+        elif _is_plain(extractor):
             extractor = KeyExtractor(extractor, _name_of("key_by", extractor, None, place))
         return KeyedPipeline(KeyByNode(self._node, extractor, place))
 
@@ -671,6 +671,13 @@ def source(name: str, source_config: SourceOf[U]) -> Pipeline[U]:
     line.
     """
     return Pipeline(SourceNode(name, source_config, user_place()))
+
+
+def _is_plain(given: Any) -> bool:
+    """Return whether a key may be what an object returns: a function, or a class of keys."""
+    if isclass(given):
+        return given in (str, int, bytes)
+    return callable(given) and not isinstance(given, Step)
 
 
 def _joined(left: Pipeline[Any], right: Any, step: Step) -> KeyedPipeline[Any, Any]:

@@ -92,7 +92,14 @@ class LocalRun:
         return [_letter(letter) for letter in letters]
 
     def state(self, step: str) -> dict[Key, Any]:
-        """Return the state objects of one state step, by key."""
+        """Return the state objects of one state step, by key.
+
+        Raises WallarooParameterError if no step with state has that name.
+        """
+        names = self._runner.plan.state_steps
+        if step not in names:
+            what = f"no step with state has that name, only {', '.join(map(repr, names)) or 'none'}."
+            raise WallarooParameterError(Problem(f"step '{step}'", "", what, "Correct the name."))
         return self._runner.states(step)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from tests.unit.dataflow.check.checked_steps import (
     whisper,
 )
 from wallaroo.dataflow.graph.nodes import KeyByNode, SinkNode, StepNode
+from wallaroo.errors import WallarooParameterError
+from wallaroo.testing import run_local
 
 
 def test_a_builder_call_leaves_its_pipeline_as_it_was() -> None:
@@ -151,6 +154,17 @@ def test_a_plain_function_is_a_key_extractor() -> None:
     assert isinstance(by_lambda, KeyByNode)
     assert by_lambda.extractor.step_name.startswith("key_by at test_pipeline.py:")
     assert pickle.loads(pickle.dumps(by_lambda.extractor)).extract_key("a") == ("a", 1)
+
+
+def test_a_class_of_keys_is_a_key_extractor() -> None:
+    """An event is converted; any other class is taken for a mistake."""
+    pipeline = tcp("in").key_by(int).to(count).to_sink(SINK)
+    application = wallaroo.build_application("numbers", pipeline)
+    run = run_local(application, {"in": [b"1", b"01", b"2"]})
+    assert set(run.state(count.step_name)) == {1, 2}
+    with pytest.raises(WallarooParameterError, match="given the class Decimal instead of a key"):
+        unusable: Any = Decimal
+        wallaroo.build_application("no", tcp("in").key_by(unusable).to(count).to_sink(SINK))
 
 
 def test_plain_functions_travel_by_name_and_lambdas_by_value() -> None:
