@@ -36,6 +36,7 @@ from wallaroo.dataflow.plan.schemas import (
     refused_versions,
 )
 from wallaroo.dataflow.plan.sink_ids import Noted, ReconciledSinks, noted, place_of, reconcile
+from wallaroo.dataflow.plan.timing import changed_timing, noted_timing
 from wallaroo.steps.kinds import STOP
 from wallaroo.user_code.moved_modules import current_class
 from wallaroo.user_code.references import importable_module
@@ -110,6 +111,7 @@ def describe(plan: Plan) -> dict[str, Any]:
         },
         "steps": {name: step.kind for name, step in steps.items()},
         "shape": [_shape(stage) for stage in plan.stages],
+        "timing": noted_timing(plan),
         **({"on_error": on_error} if on_error else {}),
         **({"joins": joins} if joins else {}),
         **({"schemas": schemas} if schemas else {}),
@@ -125,7 +127,7 @@ def renamed(text: str, step: str, new: str, *, is_done: bool) -> str:
     if not is_done:
         plan["states"][new] = plan["states"][step]
         return json.dumps(plan, indent=1, sort_keys=True)
-    for part in ("states", "steps", "on_error", "joins", "schemas"):
+    for part in ("states", "steps", "on_error", "joins", "schemas", "timing"):
         if step in plan.get(part, {}):
             plan[part][new] = plan[part].pop(step)
     for stage in plan["shape"]:
@@ -359,6 +361,7 @@ def _changes(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
         yield from (f"{noun} '{name}' is gone; {left}." for name in _unlike(gone, new))
     yield from _moved_sinks(before, after)
     yield from changed_spans(before.get("joins", {}), after.get("joins", {}))
+    yield from changed_timing(before, after)
     yield from changed_attributes(before, after)
     for name, kind in after["steps"].items():
         if before["steps"].get(name, kind) != kind:

@@ -91,6 +91,51 @@ def test_a_stateless_step_may_go() -> None:
     )
 
 
+def timed(on_timer: Any = None, **options: Any) -> str:
+    """A plan whose state step has timers or a ttl, as the options say."""
+    step = wallaroo.state_computation("count", state=Total, **options)(count.function)
+    if on_timer is not None:
+        step.on_timer(on_timer)
+    return dumps(plan(keyed().to(step).to_sink(SINK)))
+
+
+def ring(state: Total, context: wallaroo.Context, name: str) -> None:
+    raise AssertionError("never called")
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "reason"),
+    [
+        ({}, {"ttl": wallaroo.hours(1)}, "has a ttl of 3600 s now: it counts from a key's next"),
+        ({"ttl": wallaroo.hours(1)}, {}, "has no ttl any more: no state expires"),
+        (
+            {"ttl": wallaroo.seconds(9)},
+            {"ttl": wallaroo.seconds(8)},
+            "has a ttl of 8 s instead of 9 s",
+        ),
+        (
+            {"ttl": wallaroo.seconds(9), "ttl_time": "event"},
+            {"ttl": wallaroo.seconds(8)},
+            "expired by event time and expires by the clock now",
+        ),
+        ({"on_timer": ring}, {}, "has no on_timer any more: timers that wait are never called"),
+    ],
+)
+def test_other_timers_and_expiry_are_reported(
+    was: dict[str, Any], now: dict[str, Any], reason: str
+) -> None:
+    found = compare(timed(**was), timed(**now))
+    assert found.verdict is Verdict.CHANGED
+    (only,) = found.reasons
+    assert reason in only
+
+
+def test_of_an_earlier_versions_expiry_nothing_is_known() -> None:
+    earlier = json.loads(timed(ttl=wallaroo.hours(1)))
+    del earlier["timing"]
+    assert compare(json.dumps(earlier), timed(ttl=wallaroo.hours(2))).verdict is Verdict.SAME
+
+
 def test_steps_without_a_name_may_move_to_other_lines() -> None:
     """Neither is new or gone: its name is its line."""
 

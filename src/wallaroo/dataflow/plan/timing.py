@@ -1,0 +1,70 @@
+"""Notes of a plan.json about timers and expiry of state, and their comparison.
+
+They may change between two runs; what that means for stored state and timers is reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from wallaroo.dataflow.plan.model import Plan
+from wallaroo.steps.times import shown_span
+
+Notes = Mapping[str, dict[str, Any]]
+TIMES = {False: "by the clock", True: "by event time"}
+
+
+def noted_timing(plan: Plan) -> dict[str, dict[str, Any]]:
+    """Return the notes of steps whose state has timers or expires, by step."""
+    steps = {step.step_name: step for stage in plan.stages for step in stage.steps}
+    timings = {name: getattr(step, "timing", None) for name, step in steps.items()}
+    return {
+        name: {
+            "has_timers": timing.on_timer is not None,
+            "ttl_ns": timing.ttl_ns,
+            "is_event_time": timing.ttl_is_event_time,
+        }
+        for name, timing in timings.items()
+        if timing is not None and (timing.on_timer is not None or timing.ttl_ns is not None)
+    }
+
+
+def changed_timing(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a sentence for each step of both plans whose timers or expiry are other ones.
+
+    An earlier version had no notes: then nothing is known.
+    """
+    if "timing" not in before:
+        return
+    for name in sorted(before["states"].keys() & after["states"].keys()):
+        was = before["timing"].get(name, {})
+        now = after["timing"].get(name, {})
+        if was.get("has_timers") and not now.get("has_timers"):
+            yield f"Step '{name}' has no on_timer any more: timers that wait are never called."
+        yield from _changed_ttl(name, was, now)
+
+
+def _changed_ttl(name: str, was: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    ttl_was = was.get("ttl_ns")
+    ttl_now = now.get("ttl_ns")
+    if ttl_was == ttl_now is None:
+        return
+    if ttl_was is None:
+        yield (
+            f"Step '{name}' has a ttl of {shown_span(ttl_now)} now: it counts from a key's next "
+            f"event on, so the state of keys without one stays."
+        )
+    elif ttl_now is None:
+        yield f"Step '{name}' has no ttl any more: no state expires."
+    elif was["is_event_time"] != now["is_event_time"]:
+        yield (
+            f"The state of step '{name}' expired {TIMES[was['is_event_time']]} and expires "
+            f"{TIMES[now['is_event_time']]} now: what is stored as the time of a key's last event "
+            f"is of the former kind until its next event."
+        )
+    elif ttl_was != ttl_now:
+        yield (
+            f"Step '{name}' has a ttl of {shown_span(ttl_now)} instead of {shown_span(ttl_was)}: "
+            f"it counts from a key's next event on, or from the end of the former one."
+        )
