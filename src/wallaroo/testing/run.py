@@ -98,7 +98,9 @@ class LocalRun:
         """
         names = self._runner.plan.state_steps
         if step not in names:
-            what = f"no step with state has that name, only {', '.join(map(repr, names)) or 'none'}."
+            what = (
+                f"no step with state has that name, only {', '.join(map(repr, names)) or 'none'}."
+            )
             raise WallarooParameterError(Problem(f"step '{step}'", "", what, "Correct the name."))
         return self._runner.states(step)
 

@@ -91,7 +91,9 @@ def test_an_unknown_source_is_reported_with_the_known_ones() -> None:
 
 def test_the_state_of_an_unknown_step_is_refused() -> None:
     run = run_local(properties.totals(), {"in": []})
-    with pytest.raises(WallarooParameterError, match="'mistyped': no step with state has that name"):
+    with pytest.raises(
+        WallarooParameterError, match="'mistyped': no step with state has that name"
+    ):
         run.state("mistyped")
 
 
