@@ -162,9 +162,10 @@ def test_a_class_of_keys_is_a_key_extractor() -> None:
     application = wallaroo.build_application("numbers", pipeline)
     run = run_local(application, {"in": [b"1", b"01", b"2"]})
     assert set(run.state(count.step_name)) == {1, 2}
+    unusable: Any = Decimal
+    pipeline = tcp("in").key_by(unusable).to(count).to_sink(SINK)
     with pytest.raises(WallarooParameterError, match="given the class Decimal instead of a key"):
-        unusable: Any = Decimal
-        wallaroo.build_application("no", tcp("in").key_by(unusable).to(count).to_sink(SINK))
+        wallaroo.build_application("no", pipeline)
 
 
 def test_plain_functions_travel_by_name_and_lambdas_by_value() -> None:

@@ -248,9 +248,9 @@ class FilesLog(SourceLog):
                 raise PeerError(
                     f"Source '{self._source}': {name} had {size:,} bytes when it was found and has "
                     f"{sizes[name]:,} now. A file has to be complete when it appears: write it "
-                    f"under another name, such as .{name.rpartition('/')[2]}, and rename it. A name "
-                    "is read once: a new file needs a name of its own, also if an earlier one was "
-                    "removed."
+                    f"under another name, such as .{name.rpartition('/')[2]}, and rename it. A "
+                    "name is read once: a new file needs a name of its own, also if an earlier one "
+                    "was removed."
                 )
             if name in sizes:
                 files[name] = [done, size]
