@@ -20,6 +20,8 @@ from wallaroo.engine.levels.level import Level
 from wallaroo.testing import LocalApplication
 from wallaroo.testing.local_runner.runner import Input, LocalRunner
 
+pytestmark = pytest.mark.usefixtures("ahead")
+
 SPECS: dict[str, Any] = {
     "tumbling": wallaroo.range_windows(wallaroo.nanoseconds(5)),
     "sliding": wallaroo.range_windows(wallaroo.nanoseconds(7))

@@ -16,6 +16,8 @@ from tests.timed_events import Event, decode, encode, key_of, pack, time_of
 from wallaroo.aggregations import Count
 from wallaroo.testing import LocalApplication
 
+pytestmark = pytest.mark.usefixtures("ahead")
+
 DELAY = wallaroo.nanoseconds(2)
 
 

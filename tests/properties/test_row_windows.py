@@ -161,6 +161,7 @@ def rows_of(moments: list[tuple[Any, ...]]) -> list[Row]:
     ]
 
 
+@pytest.mark.usefixtures("ahead")
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", SPECS)
 @settings(max_examples=15, deadline=None)
@@ -207,6 +208,7 @@ def expected_of(rows: list[Row], size: int, slide: int, delay: int) -> tuple[lis
     return sorted(results), late
 
 
+@pytest.mark.usefixtures("ahead")
 @pytest.mark.parametrize(("kind", "shape"), [("tumbling", (5, 5, 0)), ("sliding", (7, 3, 4))])
 @settings(max_examples=40, deadline=None)
 @given(moments, st.lists(st.integers(0, 12), max_size=5), st.integers(1, 3))

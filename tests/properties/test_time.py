@@ -18,6 +18,8 @@ from tests.conformance.cases import per_key
 from wallaroo.api.application import Application
 from wallaroo.testing import LocalApplication
 
+pytestmark = pytest.mark.usefixtures("ahead")
+
 NOWHERE = Path("/nowhere")
 ONE_STEP = sessions.one_step(NOWHERE, NOWHERE)
 STACKED = sessions.stacked(NOWHERE, NOWHERE)

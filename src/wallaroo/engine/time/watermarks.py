@@ -181,6 +181,11 @@ class BatchTime:
     unordered: frozenset[int] = frozenset()
     holds: Mapping[str, int] = field(default_factory=dict)  # watermarks that sources do not pass
 
+    @property
+    def without_marks(self) -> BatchTime:
+        """Return the part that does not follow from the commit before the batch."""
+        return BatchTime(clock_ns=self.clock_ns, unordered=self.unordered)
+
     def known(self, number: int, name: str, how: SourceTime) -> Known:
         """Return the watermarks of a source when the batch begins."""
         mark = self.before.sources.get(name, _UNHEARD)

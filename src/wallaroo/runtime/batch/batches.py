@@ -17,6 +17,7 @@ from functools import cached_property, partial
 
 from wallaroo.dataflow.plan.model import Plan
 from wallaroo.engine.report import TaskReport
+from wallaroo.engine.time.watermarks import BatchTime
 from wallaroo.errors import InternalError
 from wallaroo.instrumentation.tracing import trace_point
 from wallaroo.monitoring.metrics.batches import PhaseClock
@@ -284,6 +285,10 @@ class Batches:
     def pieces(self, start: Mapping[str, Position], ends: Mapping[str, Position]) -> Pieces:
         """Return the pieces that each task would read in a batch from ``start`` to ``ends``."""
         return self._cut(start, ends)[1]
+
+    def time_ahead(self, ends: Mapping[str, Position]) -> BatchTime:
+        """Return the time of the batch up to ``ends``, as far as it is known before its turn."""
+        return self._times.ahead(ends)
 
     def _cut(
         self, start: Mapping[str, Position], ends: Mapping[str, Position], is_wide: bool = False

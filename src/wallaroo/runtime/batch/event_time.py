@@ -65,6 +65,7 @@ class BatchTimes:
         self._commit: Commit | None = None  # the last one whose watermarks were read
         self._marks: Watermarks | None = None  # the watermarks in that commit
         self._looked: Watermarks | None = None  # the same at the last poll, if it was later
+        self._read_ns = 0  # the newest reading of the clock
         self.upgrades = StateUpgrades(plan)
 
     def of_batch(self, last: Commit | None, start: Ends, ends: Ends) -> BatchTime:
@@ -75,6 +76,22 @@ class BatchTimes:
         found = self._of_batch(last, start, ends, clock_ns, heads)
         self._silences.batch_begins()
         return found
+
+    def ahead(self, ends: Ends) -> BatchTime:
+        """Return what is known of the time of a batch that ends there, while another one runs.
+
+        The clock is read between the readings of the two.
+        """
+        if not self._is_needed:
+            return BatchTime()
+        return BatchTime(
+            clock_ns=max(self._clock_ns(), self._read_ns), unordered=self._unordered(ends)
+        )
+
+    def _unordered(self, ends: Ends) -> frozenset[int]:
+        """Return the sources without an order among their partitions."""
+        logs = (self._logs[name].partitions(ends[name]) for name in self._names)
+        return frozenset(number for number, listed in enumerate(logs) if listed is not None)
 
     def _of_batch(
         self, last: Commit | None, start: Ends, ends: Ends, clock_ns: int, heads: Heads
@@ -89,9 +106,7 @@ class BatchTimes:
             clock_ns,
             self._drained(ends, heads, clock_ns),
             self._is_done(ends, heads) and not before.has_ended,
-            unordered=frozenset(
-                number for number, name in enumerate(self._names) if self._is_unordered(name, ends)
-            ),
+            unordered=self._unordered(ends),
             holds={
                 name: hold_ns
                 for name, how in self._sources
@@ -105,7 +120,8 @@ class BatchTimes:
         now_ns = self._clock_ns()
         heads = {name: self._logs[name].head() for name in self._names}
         self._silences.look(heads, ends, now_ns)
-        return max(now_ns, marks.clock_ns), heads
+        self._read_ns = max(now_ns, marks.clock_ns)
+        return self._read_ns, heads
 
     def _marks_of(self, last: Commit | None) -> Watermarks:
         if self._marks is None or self._commit is not last:
@@ -141,9 +157,6 @@ class BatchTimes:
         """Return the watermark that a source does not pass before a later part of it."""
         hold_ns = None if how.is_receipt else self._logs[name].hold_ns(start[name])
         return None if hold_ns is None else hold_ns - how.delay_ns
-
-    def _is_unordered(self, name: str, ends: Ends) -> bool:
-        return self._logs[name].partitions(ends[name]) is not None
 
     def after(self, batch: BatchTime, reports: Sequence[TaskReport]) -> Watermarks | None:
         """Return the watermarks for the batch's commit; None if the plan has no time or end."""

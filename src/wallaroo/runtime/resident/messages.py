@@ -96,10 +96,15 @@ class Ahead:
     batch: int
     pieces: Pieces
     is_sampled: bool = True
+    time: BatchTime = NO_TIME  # without marks: they follow from the commit that is not made yet
 
     def is_of(self, epoch: Epoch) -> bool:
         """Return whether ``epoch`` is the one that was planned ahead."""
-        return self.batch == epoch.batch and self.pieces == epoch.pieces
+        return (
+            self.batch == epoch.batch
+            and self.pieces == epoch.pieces
+            and self.time.unordered == epoch.time.unordered
+        )
 
     def job(self, common: BatchJob) -> BatchJob:
         """Return a batch with the input of level 0."""
@@ -108,6 +113,7 @@ class Ahead:
             batch=self.batch,
             pieces=self.pieces,
             snapshots_due=None,
+            time=self.time,
             is_sampled=self.is_sampled,
             commits=(),
         )

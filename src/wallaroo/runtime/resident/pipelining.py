@@ -5,10 +5,12 @@ the commit.
 
 The invariants:
 
-* Only level 0 is run ahead, and only in plans in which nothing at it depends on the commit before:
-  no state (no plan has any there), no time.  Its blocks wait in the task.
+* Only level 0 is run ahead: nothing at it depends on the commit before.  No plan has state there,
+  and watermarks that a task of level 0 does not know are added after the shuffle
+  (`engine.time.partition_times`).  Its blocks wait in the task.
 * If it is the only level, its reports wait there, and its output is staged: each attempt has files
-  of its own, which count once a commit names them.  Otherwise it must have no output.
+  of its own, which count once a commit names them.  There is no time then: nothing would add it.
+  Otherwise level 0 must have no output.
 * An epoch is what the driver sends after the commit before it.  If that is not the one that was
   planned ahead (another number, other pieces), the task drops what it has run, and runs level 0
   again.  So nothing of an epoch counts before the commit that it follows, as ever.
@@ -20,6 +22,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from wallaroo.dataflow.plan.model import Plan, ToSinks
+from wallaroo.engine.time.watermarks import BatchTime
 from wallaroo.runtime.batch.admission import Admission, Ends
 from wallaroo.runtime.resident.messages import Ahead
 from wallaroo.runtime.tasks.job import Pieces
@@ -36,10 +39,8 @@ def may_run_ahead(plan: Plan, is_outbox_here: bool = True) -> bool:
 
     ``is_outbox_here``: tasks stage output as files in the checkpoint's folder.
     """
-    if plan.has_time or plan.has_end:
-        return False
     if plan.levels == 1:
-        return is_outbox_here
+        return is_outbox_here and not (plan.has_time or plan.has_end)
     if plan.dead_letters is not None:
         return False
     return not any(stage.level == 0 and isinstance(stage.exit, ToSinks) for stage in plan.stages)
@@ -61,11 +62,13 @@ class Pipelining:
         logs: Mapping[str, SourceLog],
         take: Take,
         cut: Cut,
+        time: Callable[[Ends], BatchTime],
         is_outbox_here: bool = True,
     ):
         self._logs = logs
         self._take = take
         self._cut = cut
+        self._time = time
         self._is_possible = may_run_ahead(plan, is_outbox_here)
         self._under_way: Ends | None = None  # the ends of the epoch under way
         self._planned: Planned | None = None  # the one after it
@@ -90,7 +93,7 @@ class Pipelining:
             return None
         ends = self._take(start, admitted)
         self._planned = Planned(start, ends)
-        return Ahead(batch, self._cut(start, ends), is_sampled)
+        return Ahead(batch, self._cut(start, ends), is_sampled, self._time(ends))
 
     def _waiting(self, start: Ends) -> int:
         return sum(log.backlog(start[name]) for name, log in self._logs.items())

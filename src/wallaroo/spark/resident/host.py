@@ -198,7 +198,9 @@ class ResidentHost(SparkHost[EpochWork]):
         logs = setup.logs_by_name
         take = partial(self._trigger.ends, logs)
         is_outbox_here = bool(setup.deployment.outbox_root)
-        pipelining = Pipelining(setup.plan, logs, take, batches.pieces, is_outbox_here)
+        pipelining = Pipelining(
+            setup.plan, logs, take, batches.pieces, batches.time_ahead, is_outbox_here
+        )
         loop = BatchLoop(self._trigger, batches, self._run_epoch, self._explained)
         return EpochWork(batches, cleaner, cluster, generations, pipelining, loop)
 

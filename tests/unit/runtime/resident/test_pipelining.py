@@ -13,6 +13,7 @@ import wallaroo
 from tests.conformance.apps import values, windowed
 from wallaroo.dataflow.plan.model import Plan
 from wallaroo.engine.report import TaskReport
+from wallaroo.engine.time.watermarks import BatchTime
 from wallaroo.runtime.batch.admission import Admission
 from wallaroo.runtime.resident import worker
 from wallaroo.runtime.resident.framing import Mesh
@@ -23,6 +24,7 @@ from wallaroo.runtime.tasks import staging as staging_module
 from wallaroo.runtime.tasks.job import BatchJob, Piece
 from wallaroo.sources.log import Position, Range
 
+TIME = BatchTime(clock_ns=9, unordered=frozenset((0,)))
 OPEN = Admission(events_max=10, is_held=False)
 
 
@@ -58,7 +60,7 @@ def pipelining(plan: Plan, events: int) -> Pipelining:
     def take(start: Any, admitted: Admission) -> Any:
         return {"in": logs["in"].advance(start["in"], admitted.events_max)}
 
-    return Pipelining(plan, logs, take, cut)
+    return Pipelining(plan, logs, take, cut, lambda ends: TIME)
 
 
 def test_the_epoch_that_was_planned_ahead_is_the_next_one(plan: Plan) -> None:
@@ -67,7 +69,7 @@ def test_the_epoch_that_was_planned_ahead_is_the_next_one(plan: Plan) -> None:
 
     ahead = planning.ahead(7, True, OPEN)
 
-    assert ahead == Ahead(7, (("from", 10, "to", 20),), True)  # type: ignore[arg-type]
+    assert ahead == Ahead(7, (("from", 10, "to", 20),), True, TIME)  # type: ignore[arg-type]
     assert planning.planned({"in": at(10)}) == {"in": at(20)}
     assert planning.planned({"in": at(10)}) is None
 
@@ -111,8 +113,10 @@ def test_only_a_level_0_that_depends_on_no_commit_is_run_ahead(plan: Plan, tmp_p
 
     assert may_run_ahead(plan)
     assert not may_run_ahead(replace(plan, dead_letters=0))
-    assert not may_run_ahead(windows)
+    assert may_run_ahead(windows)
     assert may_run_ahead(copy)
+    timed: Any = SimpleNamespace(levels=1, has_time=True, has_end=False)
+    assert not may_run_ahead(timed)
     assert not may_run_ahead(copy, is_outbox_here=False)
 
 
@@ -173,7 +177,14 @@ def test_a_task_runs_level_0_once_where_the_epoch_is_the_one_that_was_planned(
     assert reports == ((0, epoch(2, 10).pieces),)
 
 
-@pytest.mark.parametrize("planned", [Ahead(2, epoch(2, 0).pieces), Ahead(1, epoch(2, 10).pieces)])
+@pytest.mark.parametrize(
+    "planned",
+    [
+        Ahead(2, epoch(2, 0).pieces),
+        Ahead(1, epoch(2, 10).pieces),
+        Ahead(2, epoch(2, 10).pieces, time=TIME),
+    ],
+)
 def test_what_was_run_ahead_of_another_epoch_does_not_count(levels: Levels, planned: Ahead) -> None:
     task = ResidentTask(0, COMMON, Mesh({}))
 
