@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from tests.conformance.apps import windowed
 from tests.conformance.apps.shapes import build
 from tests.conformance.apps.steps import pass_on, sink, source
-from tests.conformance.cases import Case, exactly, several_keys_case
+from tests.conformance.cases import Case, exactly, in_any_order, several_keys_case
 from tests.conformance.runners import REPOSITORY
 from tests.unit.runtime.resident.processes import Hosts, ProcessJob, resident_host
 from wallaroo.api.application import Application
@@ -24,6 +26,7 @@ from wallaroo.options import RunOptions
 from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.runtime.placement import Member
 from wallaroo.spark import base_host as spark_host
+from wallaroo.testing import run_local
 
 # a mark for each epoch: a driver that looks ahead scans all of the file, mark by mark
 SMALL = Tuning(
@@ -89,6 +92,42 @@ def test_a_task_that_is_killed_begins_again_with_all_others_and_no_output_differ
     check(case, tmp_path)
     assert len(ProcessJob.all) == 2
     assert CheckpointReader(tmp_path / "state").at().commit.batch >= 1
+    assert trace.read_text().count("\ttask.ahead\n") > run.status().batches / 2
+
+
+def clicks(count: int) -> list[str]:
+    """Clicks in event time, out of order, some of them late."""
+    chance = random.Random(7)
+    lag_s = 4 * windowed.LATE_S
+    return [
+        f"{chance.choice('abcd')} {at // 20 + chance.randrange(lag_s) + 10} {at:080d}"
+        for at in range(count)
+    ]
+
+
+def test_windows_and_late_events_are_the_same_if_level_0_runs_ahead_of_watermarks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., Any]
+) -> None:
+    """Through a killed task; compared with one batch in one process."""
+    trace = tmp_path / "trace"
+    monkeypatch.setenv(tracing.VARIABLE, str(trace))
+    lines = clicks(6_000)
+    payloads = [line.encode() for line in lines]
+    whole = run_local(windowed.sliding(tmp_path, tmp_path), {"in": payloads}, tasks=1)
+    assert sum(reasons.get("late", 0) for reasons in whole.dropped.values()) > 100
+    expected = [output.decode() for output in whole.outputs]
+    check_all = in_any_order(*expected)
+    case = Case("sliding", windowed.sliding, {"in": lines}, check_all)
+    run, _ = of_case(case, tmp_path, monkeypatch, SMALL)
+    run.start()
+    eventually(lambda: run.status().batches >= 20, "batches")
+    ProcessJob.all[0].processes[0].kill()
+
+    assert run.wait(400)
+
+    assert run.exception is None
+    check(case, tmp_path)
+    assert len(ProcessJob.all) == 2
     assert trace.read_text().count("\ttask.ahead\n") > run.status().batches / 2
 
 
