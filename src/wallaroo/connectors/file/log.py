@@ -43,8 +43,8 @@ from wallaroo.sources.log import Head, LogContext, Position, Range, Records, Sou
 PARTITION = ""  # the only one
 # scanned before they are needed, at least: the lead of the head over planned batches
 AHEAD_BYTES = 32 * 1024 * 1024
-# The same, in batches of the newest one's size: a batch takes a quarter of what waits beside the one
-# under way (`admission`), so the next one may be larger by a third, and is if it may be planned then.
+# The same, in batches of the newest one's size: a batch takes a quarter of what waits beside the
+# one under way (`admission`), and should find enough to grow.
 BATCHES_AHEAD = 7
 MARKS_AHEAD_MAX = 16_384  # the bound, in marks
 NAMED_MAX = 5  # files in a warning

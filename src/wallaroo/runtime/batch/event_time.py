@@ -65,7 +65,6 @@ class BatchTimes:
         self._commit: Commit | None = None  # the last one whose watermarks were read
         self._marks: Watermarks | None = None  # the watermarks in that commit
         self._looked: Watermarks | None = None  # the same at the last poll, if it was later
-        self._read_ns = 0  # the newest reading of the clock
         self.upgrades = StateUpgrades(plan)
 
     def of_batch(self, last: Commit | None, start: Ends, ends: Ends) -> BatchTime:
@@ -80,13 +79,12 @@ class BatchTimes:
     def ahead(self, ends: Ends) -> BatchTime:
         """Return what is known of the time of a batch that ends there, while another one runs.
 
-        The clock is read between the readings of the two.
+        The clock is read between the readings of the two.  If it was set back, times of receipt are
+        raised to the watermark after the shuffle.
         """
         if not self._is_needed:
             return BatchTime()
-        return BatchTime(
-            clock_ns=max(self._clock_ns(), self._read_ns), unordered=self._unordered(ends)
-        )
+        return BatchTime(clock_ns=self._clock_ns(), unordered=self._unordered(ends))
 
     def _unordered(self, ends: Ends) -> frozenset[int]:
         """Return the sources without an order among their partitions."""
@@ -120,8 +118,7 @@ class BatchTimes:
         now_ns = self._clock_ns()
         heads = {name: self._logs[name].head() for name in self._names}
         self._silences.look(heads, ends, now_ns)
-        self._read_ns = max(now_ns, marks.clock_ns)
-        return self._read_ns, heads
+        return max(now_ns, marks.clock_ns), heads
 
     def _marks_of(self, last: Commit | None) -> Watermarks:
         if self._marks is None or self._commit is not last:
