@@ -29,6 +29,7 @@ from wallaroo.options import RunOptions
 from wallaroo.processes.table import marked
 from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
+from wallaroo.runtime.standby import former_run as former_run_module
 from wallaroo.runtime.standby.following import Follower, Repeated
 from wallaroo.runtime.standby.former_run import FormerRun, end_children
 from wallaroo.runtime.standby.leader_watch import LeaderWatch, Seen, Verdict
@@ -485,6 +486,15 @@ def test_a_driver_that_runs_is_waited_for(
     former.once_free(listening_at(port), seconds=400)
 
     assert process.wait(400) == 0
+
+
+def test_a_lease_that_can_no_longer_be_looked_at_names_no_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a share that stops answering once it was read."""
+    lease = Lease(7, place=process_place(), pid=os.getpid())
+    monkeypatch.setattr(former_run_module, "read_lease", lambda root: lease)
+    assert FormerRun.of(tmp_path) == FormerRun(lease, None)
 
 
 def test_a_later_process_with_the_drivers_number_is_left_alone(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -46,9 +47,7 @@ class FormerRun:
     def of(root: Path) -> FormerRun | None:
         """Return the run that wrote the lease in a checkpoint, before another one is written."""
         lease = read_lease(root)
-        if lease is None:
-            return None
-        return FormerRun(lease, _driver_of(lease, (root / LEASE).stat().st_mtime))
+        return None if lease is None else FormerRun(lease, _driver_of(lease, root))
 
     def once_free(self, begin: Callable[[], Begun], seconds: float = TAKE_OVER_S) -> Begun:
         """Begin what may need an address that the run still holds; wait for it that long.
@@ -73,12 +72,14 @@ class FormerRun:
             time.sleep(LOOK_S)
 
 
-def _driver_of(lease: Lease, written_at: float) -> Process | None:
+def _driver_of(lease: Lease, root: Path) -> Process | None:
     """Return the process that wrote a lease: it had begun by then, so its pid is no other's."""
-    if lease.place != process_place():
-        return None
-    process = identify(lease.pid)
-    return process if process is not None and started_s(process) <= written_at else None
+    process = identify(lease.pid) if lease.place == process_place() else None
+    if process is not None:
+        with suppress(OSError):  # as `read_lease`: it cannot be read now
+            written_at = (root / LEASE).stat().st_mtime
+            return process if started_s(process) <= written_at else None
+    return None
 
 
 def end_children(claim: str, leave_s: float = LEAVE_S) -> None:
