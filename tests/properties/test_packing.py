@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import copy
 import pickle
+import sys
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wallaroo.engine.blocks import pickling
 from wallaroo.engine.blocks.packing import PICKLED, pack
 
 
@@ -126,3 +128,12 @@ def test_shared_objects_are_shared_within_an_event_only(shares: list[list[int]])
         same(arrived[place + 1 :], before[place + 1 :])
         for one, number in zip(event, shares[place], strict=True):
             assert one is event[shares[place].index(number)]
+
+
+def test_a_pickler_that_a_large_value_has_grown_is_not_used_again() -> None:
+    """Its memo would be cleared, whole, after each of the values that follow."""
+    pickling.pickled([[number] for number in range(100_000)])
+    pickling.pickled([1])
+
+    grown = [sys.getsizeof(each._dump.__self__) for each in pickling._idle_picklers]
+    assert max(grown) < 1 << 18

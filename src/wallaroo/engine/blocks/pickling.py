@@ -87,6 +87,8 @@ class _Pickler:
             buffer.truncate()
 
 
+# the memo of a pickler grows with the largest value, and is cleared, whole, after each one
+KEPT_BYTES_MAX = 1 << 14
 _idle_picklers: list[_Pickler] = []  # a pickler that a thread is using is not in the list
 
 
@@ -96,5 +98,6 @@ def pickled(value: Any) -> bytes:
     except IndexError:
         pickler = _Pickler()
     packed = pickler.dumps(value)
-    _idle_picklers.append(pickler)
+    if len(packed) <= KEPT_BYTES_MAX:
+        _idle_picklers.append(pickler)
     return packed
