@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
@@ -61,6 +61,11 @@ class StoredEntries:
                 return
             low = stored[-1][1] + b"\x00"
             limit = min(4 * limit, SCANNED_MAX)
+
+    def scan_each(
+        self, group: int, prefixes: Sequence[bytes]
+    ) -> Iterable[tuple[bytes, bytes, bytes]]:
+        return self._view.scan_each(group, self._step, prefixes)
 
 
 # the size of an inline delta: above it, a file of its own costs less than a larger commit

@@ -99,6 +99,20 @@ def test_a_damaged_value_is_read_from_the_log(tmp_path: Path, history: History) 
     again.close()
 
 
+def test_a_damaged_value_that_a_prefix_finds_is_read_from_the_log(
+    tmp_path: Path, history: History
+) -> None:
+    caught_up(tmp_path / "view", history).close()
+    damage(tmp_path / "view", b"count:0007", b"count:0008")
+
+    view = caught_up(tmp_path / "view", history)
+
+    wanted = sorted(KEYS[6:9])
+    assert view.scan_each(GROUP, 0, wanted) == [(key, key, value_of(key)) for key in wanted]
+    assert view.rebuilt == 1
+    view.close()
+
+
 @pytest.mark.parametrize("new", [b"suser-0907", b"\x00user-0007", b"suser-0008"])
 def test_a_damaged_key_is_not_taken_for_an_absent_one(
     new: bytes, tmp_path: Path, history: History

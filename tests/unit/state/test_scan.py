@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given, settings
@@ -67,6 +68,31 @@ def commit(checkpoint: Checkpoint, batch: int, entries: dict[int, list[Entry]]) 
 def timer(at_ms: int, key: str) -> bytes:
     """A raw key in order of time: a tag that no encoded key has, the time, the key."""
     return b"t" + struct.pack(">Q", at_ms) + encode_key(key)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.sets(st.tuples(st.integers(0, 1), st.binary(min_size=2, max_size=3)), max_size=40),
+    st.sets(st.binary(min_size=2, max_size=2), max_size=20),
+)
+def test_entries_with_some_prefixes_are_found(
+    stored: set[tuple[int, bytes]], wanted: set[bytes]
+) -> None:
+    prefixes = sorted(wanted | {key[:2] for _, key in sorted(stored)[::2]})
+    with TemporaryDirectory() as folder:
+        opened = open_checkpoint(Path(folder) / "checkpoint", is_durable=False)
+        view = View(Path(folder) / "view", GROUPS, 0, GROUPS)
+        entries = [Entry(step, key, key[::-1]) for step, key in sorted(stored)]
+        view.catch_up(commit(opened, 0, {1: entries}))
+        for step in (0, 1):
+            assert view.scan_each(1, step, prefixes) == [
+                (key[:2], key, key[::-1])
+                for of_step, key in sorted(stored)
+                if of_step == step and key[:2] in prefixes
+            ]
+        view.close()
+        close_environments()
+        opened.release()
 
 
 def test_raw_keys_are_found_in_the_order_of_their_bytes(

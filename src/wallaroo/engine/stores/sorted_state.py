@@ -10,7 +10,7 @@ before the batch's end, when ``changes`` yields the differences.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from wallaroo.dataflow.plan.model import ENTRY_KINDS
@@ -26,7 +26,6 @@ from wallaroo.engine.blocks.ordered_keys import (
     TIME_MAX,
     TIME_MIN,
     Sub,
-    after_prefix,
     decode_sub,
     decode_time,
     due_key,
@@ -60,6 +59,14 @@ class EntryReader(Protocol):
     def scan(self, group: int, low: bytes, high: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield stored key and value from ``low`` up to, not including, ``high``, in order."""
 
+    def scan_each(
+        self, group: int, prefixes: Sequence[bytes]
+    ) -> Iterable[tuple[bytes, bytes, bytes]]:
+        """Return prefix, stored key and value of the entries with any of these prefixes.
+
+        The prefixes are in order; those of a prefix may be in any.
+        """
+
 
 class NothingStored:
     """An empty EntryReader."""
@@ -69,6 +76,11 @@ class NothingStored:
 
     def scan(self, group: int, low: bytes, high: bytes) -> Iterator[tuple[bytes, bytes]]:
         return iter(())
+
+    def scan_each(
+        self, group: int, prefixes: Sequence[bytes]
+    ) -> Iterable[tuple[bytes, bytes, bytes]]:
+        return ()
 
 
 class Groups(NamedTuple):
@@ -106,6 +118,7 @@ class SortedState:
         self._stored: dict[tuple[Key, Sub], Committed] = {}
         self._packed: dict[tuple[Key, Sub], bytes] = {}  # read, but not asked for by ``get`` yet
         self._touched: dict[Key, list[Sub]] = {}
+        self._complete: set[Key] = set()  # keys all of whose committed entries were found
         self._reader = reader
         self._groups = groups
         self._dumps = dumps
@@ -183,27 +196,34 @@ class SortedState:
 
     def subs(self, key: Key) -> list[Sub]:
         """Return the subs of a key's entries, in order; values are unpacked on request."""
-        group, encoded = self._groups.locate(key)
-        prefix = key_prefix(encoded)
-        subs: dict[bytes, Sub] = {}
-        touched = tuple(self._touched.get(key, ()))  # without those that the scan finds
-        for stored, value in self._reader.scan(group, prefix, after_prefix(prefix)):
-            sub = subs[stored[len(prefix) :]] = decode_sub(stored, len(prefix))
-            place = key, sub
-            if place not in self._stored:
-                self._found(place, group, encoded, stored, value)
-        for sub in touched:
-            if (key, sub) in self.live or (key, sub) in self._packed:
-                subs[encode_sub(sub)] = sub
-            else:
-                subs.pop(encode_sub(sub), None)
+        self.find_all((key,))
+        subs = {
+            encode_sub(sub): sub
+            for sub in self._touched.get(key, ())
+            if (key, sub) in self.live or (key, sub) in self._packed
+        }
         return [subs[encoded] for encoded in sorted(subs)]
+
+    def find_all(self, keys: Iterable[Key]) -> None:
+        """Find all committed entries of keys at once; no other is looked up in this batch."""
+        wanted: dict[int, dict[bytes, tuple[Key, bytes]]] = {}
+        for key in keys:
+            if key not in self._complete:
+                group, encoded = self._groups.locate(key)
+                wanted.setdefault(group, {})[key_prefix(encoded)] = key, encoded
+                self._complete.add(key)
+        for group, prefixes in wanted.items():
+            for prefix, stored, value in self._reader.scan_each(group, sorted(prefixes)):
+                key, encoded = prefixes[prefix]
+                place = key, decode_sub(stored, len(prefix))
+                if place not in self._stored:
+                    self._found(place, group, encoded, stored, value)
 
     def _read(self, place: tuple[Key, Sub]) -> bytes | None:
         key, sub = place
         group, encoded = self._groups.locate(key)
         stored = entry_key(encoded, sub)
-        raw = self._reader.get(group, stored)
+        raw = None if key in self._complete else self._reader.get(group, stored)
         if raw is not None and len(encoded) > KEY_BYTES_MAX:
             raw = split_entry(stored, raw)[2]
         self._note(place, (group, encoded, stored, raw))
@@ -236,7 +256,7 @@ class SortedState:
 
     def release(self) -> None:
         """Release all entries: the batch is over."""
-        for touched in (self.live, self._stored, self._packed, self._touched):
+        for touched in (self.live, self._stored, self._packed, self._touched, self._complete):
             touched.clear()
 
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 
 from wallaroo.engine.blocks.keys import Key
+from wallaroo.engine.blocks.ordered_keys import after_prefix
 from wallaroo.engine.stores.keyed_state import BulkRead
 from wallaroo.engine.stores.sorted_state import Change, EntryReader
 
@@ -46,13 +46,15 @@ class WrittenEntries:
         for stored in added:
             insort(self._keys, stored)
 
-    def between(self, low: bytes, high: bytes) -> Iterator[tuple[bytes, bytes | None]]:
-        """Yield the entries from ``low`` up to, not including, ``high``, in order."""
-        keys = self._keys
+    def span(self, low: bytes, high: bytes) -> range:
+        """Return the places of the entries from ``low`` up to, not including, ``high``."""
+        begin = bisect_left(self._keys, low)
+        return range(begin, bisect_left(self._keys, high, begin))
+
+    def within(self, span: range) -> Iterator[tuple[bytes, bytes | None]]:
+        """Yield the entries of a span, in order."""
         values = self.values
-        for stored in islice(keys, bisect_left(keys, low), None):
-            if stored >= high:
-                return
+        for stored in map(self._keys.__getitem__, span):
             yield stored, values[stored]
 
 
@@ -147,11 +149,30 @@ class BufferedEntries:
         return self._below.get(group, stored)
 
     def scan(self, group: int, low: bytes, high: bytes) -> Iterator[tuple[bytes, bytes]]:
+        below = self._below.scan(group, low, high)
+        written = [layer[group] for layer in self._layers if group in layer]
+        rows = [layer.within(span) for layer in written if (span := layer.span(low, high))]
+        return _newest(heapq.merge(*rows, below, key=_key_of)) if rows else below
+
+    def scan_each(
+        self, group: int, prefixes: Sequence[bytes]
+    ) -> Iterable[tuple[bytes, bytes, bytes]]:
+        below = self._below.scan_each(group, prefixes)
         written = [layer[group] for layer in self._layers if group in layer]
         if not written:
-            return self._below.scan(group, low, high)
-        rows = [layer.between(low, high) for layer in written]
-        return _newest(heapq.merge(*rows, self._below.scan(group, low, high), key=_key_of))
+            return below
+        newest: dict[bytes, tuple[bytes, bytes | None]] = {
+            stored: (prefix, value) for prefix, stored, value in below
+        }
+        for layer in reversed(written):
+            for prefix in prefixes:
+                for stored, value in layer.within(layer.span(prefix, after_prefix(prefix))):
+                    newest[stored] = prefix, value
+        return [
+            (prefix, stored, value)
+            for stored, (prefix, value) in newest.items()
+            if value is not None
+        ]
 
 
 def _newest(

@@ -18,7 +18,7 @@ The invariants of the view:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar, cast
@@ -235,6 +235,17 @@ class View:
         found = self._walk(group, range_bound(group, step, low), end, limit)
         return [entry for entry in found if len(entry[1]) <= KEY_BYTES_MAX]
 
+    def scan_each(
+        self, group: int, step: int, prefixes: Sequence[bytes]
+    ) -> list[tuple[bytes, bytes, bytes]]:
+        """Return prefix, key and value of a step's entries with any of these prefixes, in order.
+
+        The prefixes are in order, and none begins with another.
+        """
+        shard = self._shard(group)
+        bounds = [(range_bound(group, step, prefix), prefix) for prefix in prefixes]
+        return self._with_repair(shard, lambda: _each(self._read_in(shard), bounds))
+
     def entries_after(self, group: int, step: int, key: bytes, limit: int) -> list[Stored]:
         """Return one step's next entries in the order of LMDB, which keys of any length have.
 
@@ -285,6 +296,29 @@ def _check(cursor: lmdb.Cursor) -> tuple[bytes, bytes | None]:
     if value is None:
         raise _DamagedError(f"the checksum of an entry is wrong (at {key[:40]!r})")
     return key, value
+
+
+def _each(
+    read: lmdb.Transaction, bounds: Iterable[tuple[bytes, bytes]]
+) -> list[tuple[bytes, bytes, bytes]]:
+    """Return the entries behind each bound and its prefix; seek only what does not come next."""
+    cursor = read.cursor()
+    entries: list[tuple[bytes, bytes, bytes]] = []
+    key = b""
+    for bound, prefix in bounds:
+        if key < bound:
+            if not cursor.set_range(bound):
+                break
+            key = cast(bytes, cursor.key())
+        while key.startswith(bound):
+            entry = checked(key, cast(bytes, cursor.value()))
+            if entry is None:
+                raise _DamagedError(f"the checksum of an entry is wrong (at {key[:40]!r})")
+            entries.append((prefix, *entry[1:]))
+            if not cursor.next():
+                return entries
+            key = cast(bytes, cursor.key())
+    return entries
 
 
 def _range(read: lmdb.Transaction, low: bytes, high: bytes, limit: int | None) -> list[Stored]:

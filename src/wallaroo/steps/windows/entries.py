@@ -77,6 +77,9 @@ class Entries(Protocol):
     def subs(self, key: Any) -> list[Any]:
         """Return the slots of a key, in order."""
 
+    def find_all(self, keys: Iterable[Any]) -> None:
+        """Look up all slots of keys at once."""
+
 
 class Row(Protocol):
     """Time at which a key has something to do."""
@@ -105,9 +108,13 @@ class Rows(Protocol):
 
 
 class Live:
-    """The entries that one task has touched in one batch, as mutable objects."""
+    """The entries that one task has touched in one batch, as mutable objects.
+
+    ``finds_all``: keys have few entries, and several of a key are wanted in most batches.
+    """
 
     def __init__(self, entries: Entries, rows: Rows):
+        self.finds_all = False
         self._slots: dict[Slot, dict[Any, Any]] = {}
         self._subs: dict[Slot, bytes] = {}
         self._unread: dict[Any, list[Slot]] = {}  # by key, for keys whose rows were taken
@@ -131,6 +138,8 @@ class Live:
         objects = self.slot(slot)
         if key in objects:
             return objects[key]
+        if self.finds_all:
+            self._entries.find_all((key,))
         found = self._entries.get(key, self._sub(slot))
         if found is not None:
             objects[key] = found
@@ -164,13 +173,13 @@ class Live:
         ``are_related``: if an entry of a key is due, entries of it that have nothing to do by
         themselves are wanted as well.
         """
-        for row in self._rows.take(until):
-            if row.key not in self._unread:
-                self._unread[row.key] = self.slots(row.key)
+        keys = [row.key for row in self._rows.take(until)]
         if are_related:
-            for key in self._touched(until):
-                if key not in self._unread:
-                    self._unread[key] = self.slots(key)
+            keys += self._touched(until)
+        self._entries.find_all(keys)
+        for key in keys:
+            if key not in self._unread:
+                self._unread[key] = self.slots(key)
         for key, slots in self._unread.items():
             for slot in slots:
                 if slot.when <= until:

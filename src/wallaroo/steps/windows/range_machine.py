@@ -76,6 +76,7 @@ class RangeMachine:
         # whether results need entries of a key that are not due themselves, and cannot be named
         is_sliding = spec.range_ns > spec.slide_ns
         self._are_related = bool(spec.lateness_ns or (spec.early_ns and is_sliding))
+        context.live.finds_all = spec.early_ns is not None and not is_sliding
         self.process = self._build_process()
         self.merge: Callable[[Any, Any], None] = self._merge
 

@@ -6,8 +6,9 @@ Where it runs: anywhere; pure.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
+from wallaroo.engine.blocks.ordered_keys import after_prefix
 from wallaroo.engine.stores.sorted_state import Change
 
 
@@ -30,6 +31,13 @@ class MemoryEntries:
         order = self._sorted[group]
         for at in range(bisect_left(order, low), bisect_left(order, high)):
             yield order[at], entries[order[at]]
+
+    def scan_each(
+        self, group: int, prefixes: Sequence[bytes]
+    ) -> Iterator[tuple[bytes, bytes, bytes]]:
+        for prefix in prefixes:
+            for stored, value in self.scan(group, prefix, after_prefix(prefix)):
+                yield prefix, stored, value
 
     def apply(self, changes: Iterable[Change]) -> None:
         for group, stored, value in changes:

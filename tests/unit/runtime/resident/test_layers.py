@@ -44,3 +44,24 @@ def test_a_layer_is_empty_until_something_was_written() -> None:
     assert layer.is_empty
     layer.write({}, {NAME: [(0, b"k", None)]})
     assert not layer.is_empty
+
+
+@given(st.lists(CHANGES, min_size=3, max_size=6), st.lists(st.integers(0, 255), max_size=5))
+def test_entries_with_some_prefixes_are_found_in_layers_over_a_view(
+    written: list[list[tuple[int, bytes, bytes | None]]], first: list[int]
+) -> None:
+    view, expected = MemoryEntries(), MemoryEntries()
+    layers = [WriteLayer(), WriteLayer()]
+    for number, changes in enumerate(written):
+        expected.apply(changes)
+        if number == 0:
+            view.apply(changes)
+        else:
+            layers[number > 2].write({}, {NAME: changes})
+    some = [stored[0] for changes in written for _, stored, _ in changes[::2]]
+    prefixes = sorted({bytes([each]) for each in (*first, *some) if each < 255})
+
+    found = BufferedEntries([layer.entries.get(NAME, {}) for layer in reversed(layers)], view)
+
+    for group in range(3):
+        assert sorted(found.scan_each(group, prefixes)) == list(expected.scan_each(group, prefixes))
