@@ -27,6 +27,7 @@ import heapq
 import math
 import operator
 from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 
 from wallaroo.steps.windows.aggregation import (
@@ -37,11 +38,16 @@ from wallaroo.steps.windows.aggregation import (
     MEAN,
     SUM,
     Aggregation,
+    BoundAggregation,
     Filtered,
+    Partial,
+    as_it_is,
     calls_of,
+    partial_of_values,
     wrong_option,
 )
 from wallaroo.steps.windows.spec import Window
+from wallaroo.steps.windows.sums import absorbed, joined, noted, plus, total_of
 
 # fmt: off
 __all__ = [
@@ -125,7 +131,10 @@ class CountIf(Count):
 
 
 class Sum(_OfValue):
-    """The sum of values; 0 if there is none."""
+    """The sum of values; 0 if there is none.
+
+    Whole numbers are added apart from others, which are added in the order in which they came.
+    """
 
     _fold = SUM
 
@@ -133,13 +142,21 @@ class Sum(_OfValue):
         return 0
 
     def update(self, event: Any, total: Any, /) -> Any:
-        return total + self.of(event)
+        value = self.of(event)
+        return total + value if type(value) is type(total) else plus(total, value)
 
     def combine(self, left: Any, right: Any, /) -> Any:
-        return left + right
+        return joined(left, right)
 
     def output(self, key: Any, total: Any, /) -> Any:
-        return total
+        return total_of(total)
+
+    def _partial(self) -> Partial:
+        return Partial(lambda: 0, self._note, partial(absorbed, 0), absorbed)
+
+    def _note(self, event: Any, values: Any) -> Any:
+        value = self.of(event)
+        return values + value if type(value) is type(values) is int else noted(values, value)
 
 
 class Mean(_OfValue):
@@ -151,14 +168,29 @@ class Mean(_OfValue):
         return [0, 0]
 
     def update(self, event: Any, state: list[Any], /) -> None:
+        value = self.of(event)
+        total = state[1]
+        state[1] = total + value if type(value) is type(total) else plus(total, value)
         state[0] += 1
-        state[1] += self.of(event)
 
     def combine(self, left: list[Any], right: list[Any], /) -> list[Any]:
-        return [left[0] + right[0], left[1] + right[1]]
+        return [left[0] + right[0], joined(left[1], right[1])]
 
     def output(self, key: Any, state: list[Any], /) -> float | None:
-        return state[1] / state[0] if state[0] else None
+        return total_of(state[1]) / state[0] if state[0] else None
+
+    def _partial(self) -> Partial:
+        return Partial(self.initial_accumulator, self._note, self._whole, self._absorb_partial)
+
+    def _note(self, event: Any, state: list[Any]) -> None:
+        state[1] = noted(state[1], self.of(event))
+        state[0] += 1
+
+    def _whole(self, state: list[Any]) -> list[Any]:
+        return [state[0], absorbed(0, state[1])]
+
+    def _absorb_partial(self, state: list[Any], other: list[Any]) -> list[Any]:
+        return [state[0] + other[0], absorbed(state[1], other[1])]
 
 
 class Min(_OfOne):
@@ -253,6 +285,8 @@ class First(_OfOne):
     In sliding windows and joined sessions, it is the first one of the earliest pane.
     """
 
+    adds_up_exactly = True
+
     def update(self, event: Any, first: list[Any], /) -> None:
         if not first:
             first.append(self.of(event))
@@ -266,6 +300,8 @@ class Last(_OfOne):
 
     In sliding windows and joined sessions, it is the last one of the latest pane.
     """
+
+    adds_up_exactly = True
 
     def update(self, event: Any, last: list[Any], /) -> None:
         last[:] = [self.of(event)]
@@ -315,11 +351,18 @@ class Variance(_OfValue):
         return [0, 0.0, 0.0]  # count, mean, sum of squared distances from the mean
 
     def update(self, event: Any, state: list[float], /) -> None:
-        value = self.of(event)
-        state[0] += 1
+        self._add(state, self.of(event))
+
+    def _add(self, state: list[float], value: float) -> None:
         distance = value - state[1]
+        state[0] += 1
         state[1] += distance / state[0]
         state[2] += distance * (value - state[1])
+
+    def _partial(self) -> Partial:
+        return partial_of_values(
+            lambda event: self.of(event) + 0.0, self._add, self.initial_accumulator
+        )
 
     def combine(self, left: list[float], right: list[float], /) -> list[float]:
         if not left[0] or not right[0]:
@@ -348,6 +391,8 @@ class TopN(_Named, Generic[Event]):
     Among equal ones, those that came first win (in sliding windows and joined sessions: those of
     the earlier pane).
     """
+
+    adds_up_exactly = True
 
     def __init__(self, n: int, by: Of = None):
         if not isinstance(n, int) or n < 1:
@@ -395,11 +440,23 @@ class Collect(_OfValue):
         return list(found)
 
 
-def _selective(part: Any, update: Callable[..., Any]) -> tuple[Of, Callable[..., Any]]:
-    """Return the condition for adding an event (None: none), and the function that then adds it."""
+Update = Callable[[Any, Any], Any]
+
+
+def _selective(part: Any, calls: BoundAggregation) -> tuple[Of, BoundAggregation]:
+    """Return the condition for adding an event (None: none), and the calls that then add it."""
     if type(part) is Filtered:
-        return part.predicate, calls_of(part.whole).update
-    return None, update
+        return part.predicate, calls_of(part.whole)
+    return None, calls
+
+
+def _update_each(updates: list[tuple[int, Of, Update]], event: Any, states: list[Any]) -> None:
+    """Add an event to each of several accumulators whose condition it meets."""
+    for place, predicate, update in updates:
+        if predicate is None or predicate(event):
+            changed = update(event, states[place])
+            if changed is not None:
+                states[place] = changed
 
 
 class CombineOf(Aggregation[Any, list[Any], Any]):
@@ -410,9 +467,10 @@ class CombineOf(Aggregation[Any, list[Any], Any]):
     def __init__(self, parts: dict[str, Any]):
         self.parts = parts
         self._calls = [calls_of(part) for part in parts.values()]
+        self._selective = list(map(_selective, parts.values(), self._calls))
         self._updates = [
-            (place, *_selective(part, calls.update))
-            for place, (part, calls) in enumerate(zip(parts.values(), self._calls, strict=True))
+            (place, predicate, calls.update)
+            for place, (predicate, calls) in enumerate(self._selective)
         ]
         self.adds_up_exactly = all(
             getattr(part, "adds_up_exactly", False) for part in parts.values()
@@ -428,11 +486,7 @@ class CombineOf(Aggregation[Any, list[Any], Any]):
         return [calls.initial() for calls in self._calls]
 
     def update(self, event: Any, states: list[Any], /) -> None:
-        for place, predicate, update in self._updates:
-            if predicate is None or predicate(event):
-                changed = update(event, states[place])
-                if changed is not None:
-                    states[place] = changed
+        _update_each(self._updates, event, states)
 
     def combine(self, left: list[Any], right: list[Any], /) -> list[Any]:
         pairs = zip(self._calls, left, right, strict=True)
@@ -442,6 +496,33 @@ class CombineOf(Aggregation[Any, list[Any], Any]):
         """Combine; parts of the left accumulator may change."""
         pairs = zip(self._calls, left, right, strict=True)
         return [calls.absorb(one, other) for calls, one, other in pairs]
+
+    def _partial(self) -> Partial | None:
+        parts: list[Partial] = []
+        updates: list[tuple[int, Of, Update]] = []
+        for place, (predicate, calls) in enumerate(self._selective):
+            if calls.partial is None:
+                return None
+            parts.append(calls.partial)
+            updates.append((place, predicate, calls.partial.update))
+        converted = [
+            (place, part.whole) for place, part in enumerate(parts) if part.whole is not as_it_is
+        ]
+
+        def whole(states: list[Any]) -> list[Any]:
+            for place, of_part in converted:
+                states[place] = of_part(states[place])
+            return states
+
+        def absorb(states: list[Any], others: list[Any]) -> list[Any]:
+            pairs = zip(parts, states, others, strict=True)
+            return [part.absorb(one, other) for part, one, other in pairs]
+
+        def initial() -> list[Any]:
+            return [part.initial() for part in parts]
+
+        events_min = max(part.events_min for part in parts)
+        return Partial(initial, partial(_update_each, updates), whole, absorb, events_min)
 
     def output(self, key: Any, states: list[Any], window: Window | None = None, /) -> Any:
         window = window or Window(0, 0)

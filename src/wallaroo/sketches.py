@@ -13,7 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from wallaroo.errors import install_command
-from wallaroo.steps.windows.aggregation import Aggregation, wrong_option
+from wallaroo.steps.windows.aggregation import (
+    Aggregation,
+    Partial,
+    partial_of_values,
+    wrong_option,
+)
 
 try:
     from datasketches import hll_sketch, hll_union, tdigest_double
@@ -63,6 +68,10 @@ def _kept_digest(content: bytes) -> Kept:
     return Kept(tdigest_double.deserialize(content))
 
 
+def _add(kept: Kept, value: Any) -> None:
+    kept.sketch.update(value)
+
+
 class Distinct(Aggregation[Any, Kept, int]):
     """The approximate number of distinct values (HyperLogLog).
 
@@ -83,8 +92,22 @@ class Distinct(Aggregation[Any, Kept, int]):
         return Kept(hll_sketch(self.precision))
 
     def update(self, event: Any, kept: Kept, /) -> None:
+        kept.sketch.update(self._value(event))
+
+    def _value(self, event: Any) -> Any:
         value = self.of(event)
-        kept.sketch.update(value.hex() if isinstance(value, bytes) else value)
+        return value.hex() if isinstance(value, bytes) else value
+
+    def _partial(self) -> Partial:
+        test = hll_sketch(self.precision)
+
+        def valid(event: Any) -> Any:
+            value = self._value(event)
+            if type(value) is not str:
+                test.update(value)  # raises for other types: here the event is known
+            return value
+
+        return partial_of_values(valid, _add, self.initial_accumulator)
 
     def combine(self, left: Kept, right: Kept, /) -> Kept:
         both = hll_union(self.precision)
@@ -130,7 +153,13 @@ class Quantiles(Aggregation[Any, Kept, Mapping[float, float]]):
         return Kept(tdigest_double(self.size))
 
     def update(self, event: Any, kept: Kept, /) -> None:
-        kept.sketch.update(float(self.of(event)))
+        kept.sketch.update(self._value(event))
+
+    def _value(self, event: Any) -> float:
+        return float(self.of(event))
+
+    def _partial(self) -> Partial:
+        return partial_of_values(self._value, _add, self.initial_accumulator)
 
     def combine(self, left: Kept, right: Kept, /) -> Kept:
         both = tdigest_double(self.size)

@@ -16,6 +16,7 @@ import wallaroo
 from tests.timed_events import Event, decode_purely, encode, key_of, pack, time_of
 from wallaroo.aggregations import Count, Max, Mean, Min, combine_of
 from wallaroo.dataflow.plan.model import ToExchange
+from wallaroo.engine.exchange.reductions import Reductions
 from wallaroo.engine.levels.level import Level
 from wallaroo.testing import LocalApplication
 from wallaroo.testing.local_runner.runner import Input, LocalRunner
@@ -121,12 +122,27 @@ def test_results_are_those_of_events_that_travel_one_by_one(
 
 
 def test_more_keys_than_a_task_keeps_are_sent_in_parts() -> None:
-    runner = LocalRunner(application("tumbling", True).plan, pre_aggregated_max=3)
+    runner = LocalRunner(
+        application("tumbling", True).plan, reductions=Reductions(accumulators_max=3)
+    )
     payloads = [b"k%d %d 3" % (number % 7, number) for number in range(20)]
     inputs = [Input(0, runner.frames(0, payload), 1) for payload in payloads]
     result = runner.run_batch([inputs], tasks=1, is_final=True)
     found = {key: numbers for key, *_, numbers in map(eval, result.outputs[0])}
     assert found == {f"k{key}": list(range(key, 20, 7)) for key in range(7)}
+
+
+def test_accumulators_of_many_events_are_sent_in_parts() -> None:
+    """They may have a value of each event."""
+    plan = application("tumbling", True).plan
+    level = Level(plan, 0, 0, 1, reductions=Reductions(accumulators_max=3))
+    sent = []
+    for number in range(70):
+        level.feed_payloads(0, [b"k %d 3" % number], 1)
+        list(level.drain())
+        (exchange,) = level._stages.exchanges.values()
+        sent.append(len(exchange.aggregation.sent))  # type: ignore[attr-defined]
+    assert sent == [0] * 29 + [1] * 30 + [2] * 11
 
 
 def test_an_event_for_which_the_aggregation_raises_is_named() -> None:

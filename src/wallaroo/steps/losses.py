@@ -23,8 +23,8 @@ class Loss(StrEnum):
     UNMATCHED = "unmatched"  # no partner in a join that wants one
     EXPIRED = "expired"  # a key's state, not an event
     # Not losses, but needed to judge them: late events that a policy or `late()` gave a place, by
-    # how much late events were behind their watermark, and events that were added up before a
-    # shuffle, which the stage after it does not see one by one.
+    # how much late events were behind their watermark, and by how many fewer accumulators than
+    # events passed a shuffle.
     LATE_KEPT = "late, kept"
     LATE_BY_NS = "late by, ns"
     ADDED_UP = "added up"

@@ -95,14 +95,13 @@ def test_a_step_is_warned_of_once_and_its_events_add_up() -> None:
     assert (some.counts, some.late, some.warning) == ({"filtered": 4}, 0, "")
 
 
-def test_events_behind_a_plain_shuffle_are_those_of_its_edges() -> None:
+def test_events_behind_a_shuffle_are_those_of_its_edges_and_the_added_up() -> None:
     plan = plan_of()
     stage = next(stage for stage in plan.stages if isinstance(stage.exit, ToExchange))
     assert isinstance(stage.exit, ToExchange)
-    plain = plan_of(delay=SECOND)
-    meter = LossMeter(plain)
+    meter = LossMeter(plan)
     edge = {(stage.id, stage.exit.stage): 7}
 
     meter.add([TaskReport(0, 0, "a", edges=edge, losses={LATE: 2, BY: 1, ADDED: 5})], marks())
 
-    assert meter.steps[0].events == (5 if stage.exit.pre_aggregated else 12)
+    assert meter.steps[0].events == 12

@@ -14,8 +14,9 @@ import io
 import marshal
 import pickle
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from typing import Any, Protocol
 
 from wallaroo.engine.blocks.by_fields import PLAIN, Form, form_of, shape_of
@@ -45,6 +46,7 @@ class Kind(Enum):
     FRAMES = "frames"  # payloads that are not decoded yet
     SERIALIZED = "serialized"  # events, by the application's own serialize
     COLUMNS = "columns"  # rows as columns (``engine.columns``)
+    ACCUMULATORS = "accumulators"  # partial ones of windows, instead of their events
 
 
 class Atoms(Protocol):
@@ -316,6 +318,43 @@ class SerializedColumn:
         return True
 
 
+class AccumulatorColumn:
+    """Accumulators, to which nothing else refers.
+
+    They are pickled at once when their block is full: that takes an eighth of the time.
+    ``not_packed`` raises the error of one that cannot be pickled.
+    """
+
+    __slots__ = ("_not_packed", "atoms", "put")
+
+    def __init__(self, not_packed: Callable[[Any, BaseException], None]):
+        self.atoms: list[Any] = []
+        self.put: Callable[[Any], None] = self.atoms.append
+        self._not_packed = not_packed
+
+    def take(self) -> bytes:
+        """Return the accumulators, packed."""
+        accumulators = self.take_values()
+        try:
+            return pickled(accumulators)
+        except Exception:
+            for accumulator in accumulators:
+                try:
+                    pickled(accumulator)
+                except BaseException as error:
+                    self._not_packed(accumulator, error)
+            raise
+
+    def take_values(self) -> list[Any]:
+        accumulators = list(self.atoms)
+        self.atoms.clear()
+        return accumulators
+
+    def keep(self, places: list[int]) -> bool:
+        """Return False: there is one per key."""
+        return False
+
+
 Unpacked = tuple[list[Any], list[Any]]
 
 
@@ -388,6 +427,29 @@ def _unpack_frames(packed: bytes) -> Unpacked:
 
 PICKLED = Packing(Kind.VALUES, pickled, pickle.loads, ATOMIC, ValueColumn, _unpack_values)
 FRAMES = Packing(Kind.FRAMES, pickled, pickle.loads, ATOMIC, FrameColumn, _unpack_frames)
+
+
+def _raise(accumulator: Any, error: BaseException) -> None:
+    raise error
+
+
+def _unpack_accumulators(packed: bytes) -> Unpacked:
+    keys, content = pickle.loads(packed)
+    return keys, pickle.loads(content)
+
+
+def accumulators(
+    packing: Packing, not_packed: Callable[[Any, BaseException], None] = _raise
+) -> Packing:
+    """Return the packing of accumulators in an application with this one."""
+    if packing.kind is Kind.SERIALIZED:
+        return replace(packing, kind=Kind.ACCUMULATORS)
+    return replace(
+        packing,
+        kind=Kind.ACCUMULATORS,
+        column=partial(AccumulatorColumn, not_packed),
+        unpack=_unpack_accumulators,
+    )
 
 
 def packing_of(serializer: tuple[Any, Any] | None) -> Packing:

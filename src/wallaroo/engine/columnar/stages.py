@@ -138,7 +138,7 @@ class RowStageBuilder(EventStageBuilder):
         assert isinstance(leave, ToExchange)
         if not leave.keeps_rows:
             return super().timed_reader(block, built)
-        emit = built.entry(leave)
+        emit = built.entry(leave, block.kind)
         time = self.time
 
         def run(keys: Any, rows: Any, times: list[int], marks: list[int]) -> None:

@@ -96,7 +96,8 @@ class _AddingUp:
         policy: Policy,
     ):
         self._aggregation = aggregation
-        self._absorb = calls_of(step.aggregation).absorb
+        calls = calls_of(step.aggregation)
+        self._absorb = calls.absorb
         self._fold = fold_of(step.aggregation)
         assert isinstance(step.spec, RangeWindowSpec)  # ``may_add_up``
         self._grid = Grid.of(step.spec)
@@ -108,7 +109,7 @@ class _AddingUp:
         self._keys: Iterator[Any] = iter(())
         failed = policy(step)
         self._add_row = emit_partial_aggregates(
-            lambda event: next(self._keys), step, aggregation, time, failed, failed
+            lambda event: next(self._keys), calls.as_partial(), aggregation, time, failed, failed
         )
 
     def put(self, times: RowTimes, keys: Keys, rows: Rows) -> None:

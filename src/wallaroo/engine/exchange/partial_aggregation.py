@@ -13,6 +13,8 @@ Invariants:
 * An event that is late by its own partition's watermark is dropped here, as it would be there.
 * Of each pane it is known how many events were added up, so that late ones are counted exactly,
   also if it turns out to be late when its watermark is raised (``sent``).
+* Events of a batch travel one by one if those of an earlier batch had nearly as many accumulators:
+  results do not depend on it (``reductions``).
 """
 
 from __future__ import annotations
@@ -23,23 +25,24 @@ from typing import Any, NamedTuple
 from wallaroo.dataflow.plan.model import COLLECT_KEY
 from wallaroo.engine.blocks.blocks import Block
 from wallaroo.engine.blocks.keys import Key, normalize_key
+from wallaroo.engine.blocks.packing import Packing, accumulators
 from wallaroo.engine.exchange.exchange import Exchange
+from wallaroo.engine.exchange.reductions import Reductions
 from wallaroo.engine.failures.error_context import blame, shorten
 from wallaroo.engine.failures.policies import OnError
 from wallaroo.engine.operators.interface import Emit
 from wallaroo.engine.time.partition_times import PreAggregated
 from wallaroo.engine.time.stage_time import StageTime
 from wallaroo.steps.losses import Cell, CellOf, Loss, uncounted
-from wallaroo.steps.windows.aggregation import calls_of
+from wallaroo.steps.windows.aggregation import Partial
 from wallaroo.steps.windows.entries import Slot
 from wallaroo.steps.windows.late import counted_late
 from wallaroo.steps.windows.panes import Panes
 from wallaroo.steps.windows.spec import RangeWindowSpec
 from wallaroo.steps.windows.step import WindowStep
 
-# the most accumulators that a task keeps before it sends them
-ADDED_UP_MAX = 50_000
 KEY_TYPES = frozenset({str, bytes, int})
+EVENTS_EACH_MAX = 10  # on average, of as many accumulators as a task keeps before it sends them
 
 
 class _Sums(NamedTuple):
@@ -57,7 +60,9 @@ class _Waiting:
     def __init__(self, time: StageTime, lost: CellOf):
         self.sums: dict[str, dict[Slot, _Sums]] = {}  # by partition
         self.sent: list[PreAggregated] = []
+        self.accumulators = 0  # their number
         self.events: Cell = [0]  # those of the current pane since it was entered
+        self._events_before = 0  # those of all panes before that
         self._current: _Sums | None = None
         self._time = time
         self._pre_aggregated = lost(Loss.ADDED_UP)
@@ -76,6 +81,7 @@ class _Waiting:
     def _leave(self) -> None:
         if self._current is not None:
             self._current.events[0] += self.events[0]
+            self._events_before += self.events[0]
             self.events[0] = 0
 
     def take(self) -> dict[str, dict[Slot, _Sums]]:
@@ -84,7 +90,13 @@ class _Waiting:
         self._current = None
         taken = self.sums
         self.sums = {}
+        self._events_before = 0
         return taken
+
+    @property
+    def number(self) -> int:
+        """Return the number of events whose accumulators wait."""
+        return self._events_before + self.events[0]
 
     def drop(self) -> None:
         """Count the current event, which is late."""
@@ -94,7 +106,8 @@ class _Waiting:
     def note_sent(self, stage: int, partition: str, sums: _Sums) -> None:
         """Count the events of accumulators that are sent."""
         events = sums.events[0]
-        self._pre_aggregated[0] += events
+        self._pre_aggregated[0] += events - len(sums.by_key)
+        self.accumulators += len(sums.by_key)
         self.sent.append(PreAggregated(stage, partition, sums.event_ns, sums.watermark_ns, events))
 
 
@@ -180,13 +193,16 @@ class PartialAggregation:
                 self.count += 1
         self.events[0] += events
 
-    def send(self, at_least: int = 1) -> None:
-        """Move at least ``at_least`` accumulators into the exchange's buckets, or do nothing."""
-        if self.count < at_least:
-            return
+    def send_if_many(self, reductions: Reductions) -> None:
+        """Send the accumulators if there are many, or if those of many events may be long."""
+        many_events = self._waiting.number >= EVENTS_EACH_MAX * reductions.accumulators_max
+        if many_events or self.count >= reductions.accumulators_max:
+            self.send()
+
+    def send(self) -> None:
+        """Move all accumulators into the exchange's buckets."""
         routes = self._exchange.routes
         route = self._exchange.route
-        atomic = self._exchange.atomic
         time = self._time
         for partition, sums in self._waiting.take().items():
             self._exchange.turn(partition)
@@ -194,15 +210,20 @@ class PartialAggregation:
                 self._waiting.note_sent(self._exchange.origin, partition, each)
                 time.event_ns, time.watermark_ns, by_key, _ = each
                 for key, accumulator in by_key.items():
-                    normal_key, keys, values, put = routes[key] if key in routes else route(key)
-                    if type(accumulator) in atomic:
+                    normal_key, keys, values, _ = routes[key] if key in routes else route(key)
+                    try:
                         values.append(accumulator)
-                    else:
-                        self._pack(put, key, accumulator)
+                    except BaseException as error:  # an application's own ``serialize``
+                        blame(self._step, f"accumulator of key {shorten(key)}", error)
                     keys.append(key if normal_key is None else normal_key)
         self.count = 0
         self.by_key = None
         self.upper = self.lower - 1
+
+    def note_reduction(self, reductions: Reductions) -> None:
+        """Note how many accumulators were sent, and for how many events."""
+        events = sum(each.events for each in self._waiting.sent)
+        reductions.note(self._step, events, self._waiting.accumulators)
 
     @property
     def sent(self) -> list[PreAggregated]:
@@ -219,11 +240,14 @@ class PartialAggregation:
         """Return the function that counts the current event, which is late."""
         return self._waiting.drop
 
-    def _pack(self, put: Callable[[Any], None], key: Key, accumulator: Any) -> None:
-        try:
-            put(accumulator)
-        except BaseException as error:
-            blame(self._step, f"accumulator of key {shorten(key)}", error)
+
+def packing_for(step: WindowStep[Any, Any], packing: Packing) -> Packing:
+    """Return the packing of a step's accumulators."""
+
+    def not_packed(accumulator: Any, error: BaseException) -> None:
+        blame(step, f"accumulator {shorten(accumulator)}", error)
+
+    return accumulators(packing, not_packed)
 
 
 class PartialAggregationExchange(NamedTuple):
@@ -231,7 +255,7 @@ class PartialAggregationExchange(NamedTuple):
 
     aggregation: PartialAggregation
     exchange: Exchange
-    accumulators_max: int  # they are sent when there are this many
+    reductions: Reductions
 
     def turn(self, partition: str) -> None:
         """Attribute the events from here on to this partition of the stage's source."""
@@ -239,25 +263,25 @@ class PartialAggregationExchange(NamedTuple):
 
     def drain(self, receipt_ms: int) -> Iterator[tuple[int, Block]]:
         """Yield ``(task, block)`` for each bucket that is full."""
-        self.aggregation.send(self.accumulators_max)
+        self.aggregation.send_if_many(self.reductions)
         yield from self.exchange.drain(receipt_ms)
 
     def finish(self, receipt_ms: int) -> Iterator[tuple[int, Block]]:
         """Yield ``(task, block)`` for each bucket that is not empty."""
         self.aggregation.send()
+        self.aggregation.note_reduction(self.reductions)
         yield from self.exchange.finish(receipt_ms)
 
 
 def emit_partial_aggregates(
     extract: Callable[[Any], Any],
-    step: WindowStep[Any, Any],
+    calls: Partial,
     aggregation: PartialAggregation,
     time: StageTime,
     key_failed: OnError,
     failed: OnError,
 ) -> Emit:
     """Extract the key and add the event to its accumulator."""
-    calls = calls_of(step.aggregation)
     initial = calls.initial
     update = calls.update
     key_types = KEY_TYPES

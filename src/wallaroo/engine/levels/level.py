@@ -15,7 +15,8 @@ from typing import Any
 from wallaroo.dataflow.plan.model import Plan, SourceEntry, Stage, branches_of
 from wallaroo.engine.blocks.blocks import Block, unpack_times
 from wallaroo.engine.blocks.ordered_keys import TIME_MAX
-from wallaroo.engine.exchange.partial_aggregation import ADDED_UP_MAX
+from wallaroo.engine.blocks.packing import Kind
+from wallaroo.engine.exchange.reductions import REDUCTIONS, Reductions
 from wallaroo.engine.failures.reading import Origin, Reading
 from wallaroo.engine.levels.side_outputs import NOTHING_COMMITTED, Committed
 from wallaroo.engine.levels.stages import LevelStages
@@ -75,7 +76,7 @@ class Level:
         committed: Committed = NOTHING_COMMITTED,
         batch: int = -1,
         time: BatchTime = NO_TIME,
-        pre_aggregated_max: int = ADDED_UP_MAX,
+        reductions: Reductions = REDUCTIONS,
         clock: Clock | None = None,
         keeps_own: bool = False,
     ):
@@ -93,7 +94,7 @@ class Level:
             committed,
             batch,
             time,
-            accumulators_max=pre_aggregated_max,
+            reductions=reductions,
             is_sampled=clock is not None,
             keeps_own=keeps_own,
         )
@@ -106,7 +107,7 @@ class Level:
         }
         # by the stage and the origin of blocks: built when the first block arrives
         self._heads: dict[tuple[int, int], Keyed] = {}
-        self._timed_heads: dict[tuple[int, int], Timed] = {}
+        self._timed_heads: dict[tuple[int, int, Kind], Timed] = {}
         self._receipt_ms = 0  # the newest receipt so far
 
     def feed_frames(
@@ -184,7 +185,7 @@ class Level:
         return self._heads[origin]
 
     def _timed_reader(self, block: Block) -> Timed:
-        origin = block.stage, block.origin
+        origin = block.stage, block.origin, block.kind
         if origin not in self._timed_heads:
             builder = self._stages.builders[block.stage]
             head = builder.timed_reader(block, self._stages.built[block.stage])

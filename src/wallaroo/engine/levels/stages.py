@@ -20,6 +20,7 @@ from wallaroo.dataflow.plan.model import (
 from wallaroo.engine.blocks.keys import Key, groups_of_task, tasks_by_group
 from wallaroo.engine.blocks.packing import packing_of
 from wallaroo.engine.exchange.partial_aggregation import PartialAggregationExchange
+from wallaroo.engine.exchange.reductions import Reductions
 from wallaroo.engine.levels.side_outputs import Committed, SideOutputs
 from wallaroo.engine.stages.event_stages import EventStageBuilder
 from wallaroo.engine.stages.stage_builder import (
@@ -49,7 +50,7 @@ class LevelStages:
         committed: Committed,
         batch: int,
         time: BatchTime,
-        accumulators_max: int,
+        reductions: Reductions,
         is_sampled: bool,
         keeps_own: bool = False,
     ):
@@ -69,7 +70,7 @@ class LevelStages:
             stores=self.effects.stores,
             keys_of=_own_keys(committed, groups),
             lost=self.effects.lost,
-            accumulators_max=accumulators_max,
+            reductions=reductions,
             keeps_own=keeps_own,
         )
         self.builders: dict[int, StageBuilder] = {}

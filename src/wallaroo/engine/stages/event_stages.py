@@ -19,7 +19,7 @@ from wallaroo.dataflow.plan.model import (
     ToSinks,
 )
 from wallaroo.engine.blocks.blocks import Block
-from wallaroo.engine.blocks.packing import FRAMES, Kind
+from wallaroo.engine.blocks.packing import FRAMES, Kind, accumulators
 from wallaroo.engine.exchange.exchange import Exchange
 from wallaroo.engine.exchange.outputs import (
     emit_branched,
@@ -37,6 +37,7 @@ from wallaroo.engine.exchange.partial_aggregation import (
     PartialAggregationExchange,
     collected,
     emit_partial_aggregates,
+    packing_for,
 )
 from wallaroo.engine.failures.policies import OnError, noting_unpicklable
 from wallaroo.engine.operators.fusing import fused
@@ -74,6 +75,7 @@ from wallaroo.steps.kinds import (
     Step,
 )
 from wallaroo.steps.losses import Loss
+from wallaroo.steps.windows.aggregation import calls_of
 
 PASS_THROUGH: Encoder[Any] = Encoder(as_text, "no encoder")
 
@@ -88,28 +90,33 @@ class EventStageBuilder:
         self.time = time
         self.site = site
         self.policy = site.policy(stage)
-        self.unpack_by_kind = {packing.kind: packing.unpack for packing in (FRAMES, site.packing)}
+        packings = FRAMES, site.packing, accumulators(site.packing)
+        self.unpack_by_kind = {packing.kind: packing.unpack for packing in packings}
         leave = stage.exit
         self.exchange: Any = self.open_exchange(leave) if isinstance(leave, ToExchange) else None
 
     def open_exchange(self, leave: ToExchange) -> Any:
         """Open the exchange that the stage leaves through."""
         site = self.site
+        step = leave.pre_aggregated
+        if step is not None and not self.has_rows and not site.reductions.is_worth_it(step):
+            step = None
+        packing = FRAMES if leave.is_raw else site.packing
         exchange = Exchange(
             leave.stage,
             self.stage.id,
             site.task,
             site.owners,
-            FRAMES if leave.is_raw else site.packing,
+            packing if step is None else packing_for(step, packing),
             self.time if site.plan.has_time else None,
             site.task if site.keeps_own else -1,
             None if leave.latest is None else site.lost(leave.latest, Loss.REPLACED),
         )
-        if leave.pre_aggregated is None:
+        if step is None:
             return exchange
-        lost = partial(site.lost, leave.pre_aggregated)
-        aggregation = PartialAggregation(leave.pre_aggregated, exchange, self.time, lost)
-        return PartialAggregationExchange(aggregation, exchange, site.accumulators_max)
+        lost = partial(site.lost, step)
+        aggregation = PartialAggregation(step, exchange, self.time, lost)
+        return PartialAggregationExchange(aggregation, exchange, site.reductions)
 
     def state(self, step: Step, read: Read) -> KeyedState:
         evolution = self.site.plan.evolution.get(step.step_name)
@@ -203,12 +210,14 @@ class EventStageBuilder:
 
     def _to_exchange(self, leave: ToExchange) -> Emit:
         exchange = self.exchange
-        if leave.pre_aggregated is not None:
+        if leave.pre_aggregated is not None and isinstance(exchange, PartialAggregationExchange):
             key_failed = self.policy(leave.extractor or leave.pre_aggregated)
             failed = self.policy(leave.pre_aggregated)
+            calls = calls_of(leave.pre_aggregated.aggregation).partial
+            assert calls is not None  # ``WindowStep.adds_up``
             return emit_partial_aggregates(
                 collected if leave.extractor is None else leave.extractor.function,
-                leave.pre_aggregated,
+                calls,
                 exchange.aggregation,
                 self.time,
                 key_failed,
@@ -298,7 +307,7 @@ class EventStageBuilder:
         """Return the head for a block with times and all others from its origin."""
         leave = self.site.plan.stages[block.origin].exit
         assert isinstance(leave, ToExchange)
-        emit = built.entry(leave)
+        emit = built.entry(leave, block.kind)
         if block.kind is not Kind.FRAMES:
             return emit_timed_events(emit, self.time)
         decoder, failed = self.decoding(block)

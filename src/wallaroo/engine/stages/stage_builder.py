@@ -14,7 +14,8 @@ from typing import Any, Protocol, TypeVar
 from wallaroo.dataflow.plan.model import Plan, Stage, ToExchange
 from wallaroo.engine.blocks.blocks import Block
 from wallaroo.engine.blocks.keys import Key
-from wallaroo.engine.blocks.packing import Packing
+from wallaroo.engine.blocks.packing import Kind, Packing
+from wallaroo.engine.exchange.reductions import Reductions
 from wallaroo.engine.failures.policies import OnError
 from wallaroo.engine.failures.reading import Reading
 from wallaroo.engine.operators.interface import Emit, Operator, Relay
@@ -62,7 +63,7 @@ class LevelSite:
     stores: dict[str, OperatorState]
     keys_of: Callable[[Step], Iterable[Key]]
     lost: Callable[[Step, Loss], Cell]
-    accumulators_max: int  # the most of them that an exchange keeps before it sends them
+    reductions: Reductions
     keeps_own: bool  # whether a task's blocks for itself never leave its process
 
 
@@ -117,10 +118,10 @@ class BuiltStage:
             if each.advance or each.flush
         )
 
-    def entry(self, leave: ToExchange) -> Emit:
-        """Return the function that accepts events, or their accumulators, from another stage."""
+    def entry(self, leave: ToExchange, kind: Kind) -> Emit:
+        """Return the function that accepts values of a kind from another stage."""
         first = self.operators[0] if self.operators else None
-        if first is not None and leave.pre_aggregated is not None and first.merge is not None:
+        if first is not None and kind is Kind.ACCUMULATORS and first.merge is not None:
             return first.merge
         if leave.side is None:
             return self.emit

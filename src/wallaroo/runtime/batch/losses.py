@@ -70,11 +70,7 @@ class LossMeter:
         """
         stage = self._stages[step]
         head = self._plan.head_of(stage)
-        passed = sum(
-            count
-            for (origin, into), count in self._edges.items()
-            if into == head.id and not _adds_up(self._plan.stages[origin])
-        )
+        passed = sum(count for (_, into), count in self._edges.items() if into == head.id)
         names = [each.step_name for each in stage.steps]
         lost = sum(
             self._count(before, loss)
@@ -137,10 +133,6 @@ class LossMeter:
         for origin in self._plan.stages:
             if isinstance(origin.exit, ToExchange) and origin.exit.stage == head.id:
                 yield from self._sources(origin)
-
-
-def _adds_up(stage: Stage) -> bool:
-    return isinstance(stage.exit, ToExchange) and stage.exit.pre_aggregated is not None
 
 
 def _span(span_ns: int) -> str:

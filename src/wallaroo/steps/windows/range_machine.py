@@ -138,18 +138,23 @@ class RangeMachine:
             self._widen(key, slot.first, slot.last)
 
     def _merge(self, key: Any, accumulator: Any) -> None:
-        """Add the accumulator of events of one pane; ``now`` is the time of the first of them."""
+        """Add the partial accumulator of events of one pane.
+
+        ``now`` is the time of the first of them.
+        """
         now = self._context.now
         pane = self._panes.at(now.event_ns, now.watermark_ns)
         if pane is None:
             return  # late events are dropped, see ``may_add_up``
         live = self._context.live
+        partial = self._context.calls.partial
+        assert partial is not None  # ``may_add_up``
         try:
             own = live.get(pane.slot, key)
             if own is None:
-                self._begin(pane.slot, key, accumulator)
+                self._begin(pane.slot, key, partial.whole(accumulator))
             else:
-                live.put(pane.slot, key, self._context.calls.absorb(own, accumulator))
+                live.put(pane.slot, key, partial.absorb(own, accumulator))
         except BaseException as error:
             self._context.failed(accumulator, error, key)
 

@@ -7,7 +7,7 @@ import pickle
 from typing import Any, Generic, TypeVar
 
 from wallaroo.steps.kinds import STOP, Step
-from wallaroo.steps.windows.aggregation import fold_of
+from wallaroo.steps.windows.aggregation import fold_of, has_partial
 from wallaroo.steps.windows.grid import Grid
 from wallaroo.steps.windows.panes import may_add_up
 from wallaroo.steps.windows.spec import RangeWindowSpec, SessionWindowSpec, WindowSpec
@@ -54,7 +54,7 @@ class WindowStep(Step, Generic[In, Out]):
         # whether events may be added up before the shuffle
         is_exact = getattr(self.aggregation, "adds_up_exactly", False)
         may_be_added_up = may_add_up(spec) and not gives_late
-        self.adds_up = is_exact and may_be_added_up
+        self.adds_up = may_be_added_up and has_partial(self.aggregation)
         self.adds_up_rows = may_be_added_up and (is_exact or fold_of(self.aggregation) is not None)
         super().__init__(_called_by_windows, name or _name_of(self.aggregation), on_error)
         self.arity = 2

@@ -20,7 +20,7 @@ from wallaroo.engine.blocks.blocks import Block
 from wallaroo.engine.blocks.keys import Key
 from wallaroo.engine.blocks.ordered_keys import TIME_MIN
 from wallaroo.engine.blocks.packing import packing_of
-from wallaroo.engine.exchange.partial_aggregation import ADDED_UP_MAX
+from wallaroo.engine.exchange.reductions import REDUCTIONS, Reductions
 from wallaroo.engine.failures.policies import Sample, Tally, add_counts
 from wallaroo.engine.levels.level import Level
 from wallaroo.engine.levels.side_outputs import Committed, SideOutputs
@@ -95,7 +95,7 @@ class LocalRunner:
     runs_ahead: ClassVar[bool] = False
 
     def __init__(
-        self, plan: Plan, values_for: Iterable[str] = (), *, pre_aggregated_max: int = ADDED_UP_MAX
+        self, plan: Plan, values_for: Iterable[str] = (), *, reductions: Reductions = REDUCTIONS
     ):
         self.plan = _with_values(plan, frozenset(values_for))
         self._packing = packing_of(plan.serializer)
@@ -103,7 +103,7 @@ class LocalRunner:
         self.entries: dict[str, MemoryEntries] = {}
         self.time = Watermarks()  # as of the last commit
         self.batch = 0  # the next one's number
-        self._pre_aggregated_max = pre_aggregated_max
+        self._reductions = reductions
 
     def has_payloads(self, source: int) -> bool:
         """Return whether a source decodes payloads; others get values."""
@@ -159,7 +159,7 @@ class LocalRunner:
                 committed,
                 self.batch,
                 time.without_marks if self.runs_ahead and number == 0 < levels - 1 else time,
-                self._pre_aggregated_max,
+                self._reductions,
             )
             if number == 0:
                 feeding = self._feed_frames(level, pieces[task] if pieces else (), result)

@@ -1,0 +1,49 @@
+"""Decision whether a batch's events are aggregated in part before a shuffle.
+
+Results do not depend on it: a block says what its values are (``Kind.ACCUMULATORS``).
+
+Where it runs: worker.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from wallaroo.steps.windows.aggregation import calls_of
+from wallaroo.steps.windows.step import WindowStep
+
+
+class Reductions:
+    """Limits of partial aggregation, and memory of the steps for which it is not worth it.
+
+    A task sends its accumulators when there are ``accumulators_max``, or ten times as many events
+    in them.  A batch of ``events_min``
+    shows how many events share one; if too few do, those of the next ``plain_batches`` cross the
+    shuffle one by one.
+    """
+
+    def __init__(
+        self, accumulators_max: int = 50_000, events_min: int = 4096, plain_batches: int = 32
+    ) -> None:
+        self.accumulators_max = accumulators_max
+        self._events_min = events_min
+        self._plain_batches = plain_batches
+        self._plain: WeakKeyDictionary[WindowStep[Any, Any], int] = WeakKeyDictionary()
+
+    def is_worth_it(self, step: WindowStep[Any, Any]) -> bool:
+        """Return whether to aggregate a batch's events in part."""
+        left = self._plain.pop(step, 0)
+        if left > 1:
+            self._plain[step] = left - 1
+        return not left
+
+    def note(self, step: WindowStep[Any, Any], events: int, accumulators: int) -> None:
+        """Note how many accumulators a batch's events had."""
+        partial = calls_of(step.aggregation).partial
+        assert partial is not None  # ``WindowStep.adds_up``
+        if events >= self._events_min and events < partial.events_min * accumulators:
+            self._plain[step] = self._plain_batches
+
+
+REDUCTIONS = Reductions()  # this process's
