@@ -185,6 +185,9 @@ class SinkConfig(ABC):
     kind: ClassVar[str] = "sink"
     can_roll_back: ClassVar[bool] = False  # whether its committer has `rollback`
     takes_rows: ClassVar[bool] = False  # whether an event that is a dict can be written as it is
+    # whether its tokens are those of `StagedWriter`: only such output may be staged before its
+    # batch's turn, as it can be removed in the task if another batch comes
+    has_staged_tokens: ClassVar[bool] = False
     # the options that identify it in errors: "topic={0.topic!r}" is KafkaSinkConfig(topic='orders')
     shown_options: ClassVar[str] = ""
     target_form: ClassVar[str] = ""  # the format of its target: "{0.host}:{0.port}"

@@ -231,6 +231,14 @@ def read_staged(folder: Path, token: StagedToken) -> Staged:
     return _parsed(memoryview(mapped), token, str(path))
 
 
+def is_staged_token(token: Any) -> bool:
+    """Return whether a token is a `StagedToken`; writers of users' own may have any other."""
+    if not isinstance(token, dict) or token.keys() != StagedToken.__required_keys__:
+        return False
+    file = token["file"]
+    return isinstance(file, str) and Path(file).name == file
+
+
 def remove_staged(folder: Path, tokens: Sequence[Any]) -> None:
     """Remove the files of tokens, if they exist; inline tokens have none."""
     for token in tokens:

@@ -13,14 +13,22 @@ from wallaroo.connectors.stdout.sink import StdoutSinkConfig
 from wallaroo.connectors.tcp.sink import TCPSinkConfig
 from wallaroo.errors import WallarooParameterError
 from wallaroo.sinks.interface import SinkConfig, SinkStatus, WriteContext
+from wallaroo.sinks.staging import StagedWriter
+
+CONFIGS = [TCPSinkConfig("127.0.0.1", 7002), FileSinkConfig("out"), StdoutSinkConfig()]
 
 
-@pytest.mark.parametrize(
-    "config",
-    [TCPSinkConfig("127.0.0.1", 7002), FileSinkConfig("out", form="lines"), StdoutSinkConfig()],
-)
+@pytest.mark.parametrize("config", CONFIGS)
 def test_a_configuration_travels(config: SinkConfig) -> None:
     assert pickle.loads(pickle.dumps(config)) == config
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_a_sink_that_stages_as_we_do_says_so(config: SinkConfig, tmp_path: Path) -> None:
+    """Its output may then be staged before its batch's turn."""
+    writer = config.writer(WriteContext("s", 0, 0, "a", tmp_path, False))
+    assert isinstance(writer, StagedWriter)
+    assert config.has_staged_tokens
 
 
 def test_a_port_may_be_text_as_the_command_line_helper_gives_it() -> None:

@@ -42,6 +42,7 @@ class FileSinkConfig(SinkConfig):
     opener: ClassVar[str] = "wallaroo.connectors.file.single_file:open_committer"
     shown_options: ClassVar[str] = "{0.target!r}"
     can_roll_back: ClassVar[bool] = True
+    has_staged_tokens: ClassVar[bool] = True
     path: str | Path
     encoder: Encoder[Any] | None = None
     form: str = "raw"

@@ -83,6 +83,7 @@ class StdoutSinkConfig(SinkConfig):
 
     kind: ClassVar[str] = "stdout"
     can_roll_back: ClassVar[bool] = True
+    has_staged_tokens: ClassVar[bool] = True
     encoder: Encoder[Any] | None = None
     name: str = field(default="", kw_only=True)
 

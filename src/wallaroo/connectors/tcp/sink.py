@@ -39,6 +39,7 @@ class TCPSinkConfig(SinkConfig):
     opener: ClassVar[str] = "wallaroo.connectors.tcp.committer:open_committer"
     shown_options: ClassVar[str] = "{0.host!r}, {0.port!r}"
     can_roll_back: ClassVar[bool] = True  # if nothing after the commit has begun to leave
+    has_staged_tokens: ClassVar[bool] = True
     host: str
     port: int | str
     encoder: Encoder[Any] | None = None

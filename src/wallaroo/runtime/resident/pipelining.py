@@ -9,8 +9,9 @@ The invariants:
   and watermarks that a task of level 0 does not know are added after the shuffle
   (`engine.time.partition_times`).  Its blocks wait in the task.
 * If it is the only level, its reports wait there, and its output is staged: each attempt has files
-  of its own, which count once a commit names them.  There is no time then: nothing would add it.
-  Otherwise level 0 must have no output.
+  of its own, which count once a commit names them.  There is no time then: nothing would add it;
+  and no sink with tokens of its own: only its committer could drop what they name.  Otherwise
+  level 0 must have no output.
 * An epoch is what the driver sends after the commit before it.  If that is not the one that was
   planned ahead (another number, other pieces), the task drops what it has run, and runs level 0
   again.  So nothing of an epoch counts before the commit that it follows, as ever.
@@ -40,7 +41,9 @@ def may_run_ahead(plan: Plan, is_outbox_here: bool = True) -> bool:
     ``is_outbox_here``: tasks stage output as files in the checkpoint's folder.
     """
     if plan.levels == 1:
-        return is_outbox_here and not (plan.has_time or plan.has_end)
+        if plan.has_time or plan.has_end:
+            return False
+        return is_outbox_here and all(sink.config.has_staged_tokens for sink in plan.sinks)
     if plan.dead_letters is not None:
         return False
     return not any(stage.level == 0 and isinstance(stage.exit, ToSinks) for stage in plan.stages)

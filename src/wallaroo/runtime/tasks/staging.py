@@ -15,7 +15,7 @@ from wallaroo.dataflow.plan.model import SinkPlan
 from wallaroo.engine.report import TaskReport
 from wallaroo.runtime.tasks.job import Deployment, plan_of
 from wallaroo.sinks.interface import SinkWriter, WriteContext
-from wallaroo.sinks.staging import remove_staged
+from wallaroo.sinks.staging import is_staged_token, remove_staged
 from wallaroo.spool.remote.storage import RemoteStorage
 from wallaroo.state.log.layout import OUTBOX
 
@@ -24,7 +24,7 @@ def drop_staged(deployment: Deployment, reports: Iterable[TaskReport]) -> None:
     """Remove the files of reports that will not count, from the checkpoint's folder."""
     for report in reports:
         for sink, token in report.tokens.items():
-            if isinstance(token, dict):  # a sink of a user's own may have tokens of another type
+            if is_staged_token(token):
                 name = plan_of(deployment).sinks[sink].name
                 remove_staged(Path(deployment.outbox_root, name), [token])
 

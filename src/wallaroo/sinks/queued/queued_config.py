@@ -31,6 +31,7 @@ class QueuedSinkConfig(SinkConfig):
     queue: ClassVar[str] = "wallaroo.sinks.queued.queued_committer:QueuedCommitter"
     # an optional library that the system imports, as pip names it
     library: ClassVar[str] = ""
+    has_staged_tokens: ClassVar[bool] = True
 
     @property
     def address(self) -> str:

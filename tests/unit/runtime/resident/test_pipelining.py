@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ import pytest
 
 import wallaroo
 from tests.conformance.apps import values, windowed
-from wallaroo.dataflow.plan.model import Plan
+from wallaroo.dataflow.plan.model import Plan, SinkPlan
 from wallaroo.engine.report import TaskReport
 from wallaroo.engine.time.watermarks import BatchTime
 from wallaroo.runtime.batch.admission import Admission
@@ -22,6 +23,8 @@ from wallaroo.runtime.resident.pipelining import Pipelining, may_run_ahead
 from wallaroo.runtime.resident.worker import ResidentTask
 from wallaroo.runtime.tasks import staging as staging_module
 from wallaroo.runtime.tasks.job import BatchJob, Piece
+from wallaroo.sinks.interface import SinkConfig
+from wallaroo.sinks.staging import StagedToken
 from wallaroo.sources.log import Position, Range
 
 TIME = BatchTime(clock_ns=9, unordered=frozenset((0,)))
@@ -118,6 +121,8 @@ def test_only_a_level_0_that_depends_on_no_commit_is_run_ahead(plan: Plan, tmp_p
     timed: Any = SimpleNamespace(levels=1, has_time=True, has_end=False)
     assert not may_run_ahead(timed)
     assert not may_run_ahead(copy, is_outbox_here=False)
+    own: Any = SimpleNamespace(has_staged_tokens=SinkConfig.has_staged_tokens, needs_time=False)
+    assert not may_run_ahead(replace(copy, sinks=(*copy.sinks, SinkPlan("own", own, None))))
 
 
 @wallaroo.decoder(header_length=4, length_fmt=">I")
@@ -195,17 +200,23 @@ def test_what_was_run_ahead_of_another_epoch_does_not_count(levels: Levels, plan
     assert reports == ((0, epoch(2, 10).pieces),)
 
 
+def token(file: Any) -> StagedToken:
+    return StagedToken(file=file, inline="", bytes=1, outputs=1, crc=0)
+
+
 class Staging:
     """In place of ``run_level`` of the only level: stages a file, and reports its name."""
 
     def __init__(self, outbox: Path) -> None:
         self.folder = outbox / "file"
         self.folder.mkdir()
+        self.of_another: Any = "of another"  # a token of a sink with a writer of its own
 
     def __call__(self, job: Any, level: int, index: int, records: Any, *_: Any) -> Any:
         name = f"{job.batch}.{len(self.staged)}.out"
         (self.folder / name).touch()
-        return iter([TaskReport(level, index, name, tokens={0: {"file": name}, 1: "of another"})])
+        tokens = {0: token(name), 1: self.of_another}
+        return iter([TaskReport(level, index, name, tokens=tokens)])
 
     @property
     def staged(self) -> list[str]:
@@ -264,3 +275,20 @@ def test_output_that_was_staged_ahead_is_removed_at_the_end(
     task.close()
 
     assert staging.staged == ["1.0.out"]
+
+
+@pytest.mark.parametrize("form", [lambda path: {"file": path}, lambda path: {"file": 1}, token])
+def test_what_tokens_of_another_form_name_is_left_alone(
+    staging: Staging, tmp_path: Path, form: Callable[[str], Any]
+) -> None:
+    """As of a user's own writer, whose tokens name where committed output goes."""
+    target = tmp_path / "target.txt"
+    target.touch()
+    staging.of_another = form(str(target))
+    task = alone(tmp_path)
+
+    task.run_ahead(Ahead(2, epoch(2, 10).pieces))
+    task.close()
+
+    assert target.exists()
+    assert staging.staged == []
