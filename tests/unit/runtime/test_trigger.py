@@ -276,6 +276,17 @@ def test_a_source_that_does_not_answer_is_named(
     assert started.waiting_for == ""
 
 
+def test_a_source_that_has_failed_is_not_named_as_one_that_does_not_answer(log: Growing) -> None:
+    """As a batch that is planned ahead fails, and the one under way continues."""
+    log.advance = None  # type: ignore[assignment,method-assign]  # it fails
+    log.events = 1
+    logs: Any = {"in": log}
+    trigger = Trigger(hung_s=0.0)
+    with pytest.raises(TypeError):
+        trigger.ends(logs, {"in": at(0)}, Admission(10, False))
+    assert trigger.waiting_for == ""
+
+
 def test_a_trigger_closes_its_socket_once_its_wait_has_ended(
     started: Trigger, log: Growing
 ) -> None:

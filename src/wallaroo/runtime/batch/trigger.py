@@ -214,9 +214,10 @@ class Trigger:
     def ends(self, logs: Mapping[str, SourceLog], start: Ends, admitted: Admission) -> Ends:
         """Return the ends of a batch that begins at ``start``; only in the thread of `next`."""
         most = admitted.events_most
-        ends = plan_ends(start, logs, admitted.events_max, most, admitted.limits, self._ask)
-        self._asked = None
-        return ends
+        try:
+            return plan_ends(start, logs, admitted.events_max, most, admitted.limits, self._ask)
+        finally:
+            self._asked = None
 
     @property
     def admitted(self) -> Admission:

@@ -88,7 +88,18 @@ class Pipelining:
         self._under_way = ends
 
     def ahead(self, batch: int, is_sampled: bool, admitted: Admission) -> Ahead | None:
-        """Plan the epoch after the current one; None if tasks should not begin with it."""
+        """Plan the epoch after the current one; None if tasks should not begin with it.
+
+        An error must not keep the epoch under way from its commit: it is raised again if the next
+        one is planned in its turn.
+        """
+        try:
+            return self._ahead(batch, is_sampled, admitted)
+        except Exception:  # noqa: BLE001  # whatever a source raises
+            self._planned = None
+            return None
+
+    def _ahead(self, batch: int, is_sampled: bool, admitted: Admission) -> Ahead | None:
         start = self._under_way
         if start is None or not self._is_possible or admitted.is_held:
             return None

@@ -15,6 +15,7 @@ from tests.conformance.apps import values, windowed
 from wallaroo.dataflow.plan.model import Plan, SinkPlan
 from wallaroo.engine.report import TaskReport
 from wallaroo.engine.time.watermarks import BatchTime
+from wallaroo.errors import PeerError
 from wallaroo.runtime.batch.admission import Admission
 from wallaroo.runtime.resident import worker
 from wallaroo.runtime.resident.framing import Mesh
@@ -93,6 +94,23 @@ def test_nothing_is_planned_ahead_while_input_is_held_or_replayed(
     planning = pipelining(plan, 100)
     planning.begin({"in": at(10)})
     assert planning.ahead(7, True, admission) is None
+
+
+def raising(*_: Any) -> Any:
+    raise PeerError("the topic is another one")
+
+
+@pytest.mark.parametrize("step", ["_waiting", "_take", "_cut", "_time"])
+def test_an_error_while_an_epoch_is_planned_ahead_leaves_the_one_under_way_alone(
+    plan: Plan, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is raised again if the next one is planned in its turn, once the present one counts."""
+    planning = pipelining(plan, 100)
+    planning.begin({"in": at(10)})
+    monkeypatch.setattr(planning, step, raising)
+
+    assert planning.ahead(7, True, OPEN) is None
+    assert planning.planned({"in": at(10)}) is None
 
 
 def test_nothing_is_planned_ahead_of_no_epoch(plan: Plan) -> None:
