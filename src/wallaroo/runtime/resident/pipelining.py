@@ -12,6 +12,8 @@ The invariants:
   of its own, which count once a commit names them.  There is no time then: nothing would add it;
   and no sink with tokens of its own: only its committer could drop what they name.  Otherwise
   level 0 must have no output.
+* What ran ahead into an error, or could not read all of its input, does not count: its cause may be
+  over when the epoch comes.
 * An epoch is what the driver sends after the commit before it.  If that is not the one that was
   planned ahead (another number, other pieces), the task drops what it has run, and runs level 0
   again.  So nothing of an epoch counts before the commit that it follows, as ever.

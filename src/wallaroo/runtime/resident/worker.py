@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from wallaroo.dataflow.plan.model import Plan
+from wallaroo.engine.blocks.blocks import Marker
 from wallaroo.engine.blocks.keys import Key, groups_of_task
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import WallarooError
@@ -61,6 +62,15 @@ class RunAhead(NamedTuple):
     planned: Ahead
     given: Given = None
     reports: tuple[TaskReport, ...] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether all of the input was processed, without an error."""
+        reports = [*self.reports]
+        for _, record in self.given[0] if self.given else ():
+            if isinstance(record, Marker):
+                reports += record.reports
+        return not any(report.error is not None or report.cut_short for report in reports)
 
 
 def serve(endpoint: DriverEndpoint, index: int) -> None:
@@ -148,6 +158,8 @@ class ResidentTask:
             self._ahead = RunAhead(ahead, reports=self._reports(job, ()))
         else:
             self._ahead = RunAhead(ahead, self._given(job, 0, ()))
+        if not self._ahead.is_whole:  # the cause may be over when the epoch comes: it is run then
+            self._drop_ahead()
 
     def run(self, epoch: Epoch) -> tuple[TaskReport, ...]:
         """Run all levels; return this task's reports.  Raises EOFError or OSError."""

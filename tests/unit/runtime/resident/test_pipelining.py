@@ -13,6 +13,7 @@ import pytest
 import wallaroo
 from tests.conformance.apps import values, windowed
 from wallaroo.dataflow.plan.model import Plan, SinkPlan
+from wallaroo.engine.blocks.blocks import Marker
 from wallaroo.engine.report import TaskReport
 from wallaroo.engine.time.watermarks import BatchTime
 from wallaroo.errors import PeerError
@@ -220,6 +221,36 @@ def test_what_was_run_ahead_of_another_epoch_does_not_count(levels: Levels, plan
 
 def token(file: Any) -> StagedToken:
     return StagedToken(file=file, inline="", bytes=1, outputs=1, crc=0)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize(
+    "report",
+    [
+        TaskReport(0, 0, "ahead", error=PeerError("the system is away")),
+        TaskReport(0, 0, "ahead", cut_short={0: {"": (5, 5)}}),
+    ],
+)
+def test_what_ran_ahead_into_an_error_or_was_cut_short_is_run_again_in_its_turn(
+    report: TaskReport, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its cause may be over by then."""
+    reports = iter([report, TaskReport(0, 0, "in turn")])
+
+    def run_level(job: Any, level: int, index: int, records: Any, *_: Any) -> Any:
+        if level:
+            return iter(records[0][1].reports)
+        newest = next(reports)
+        return iter([newest] if count == 1 else [(0, Marker(0, 0, "", (newest,)))])
+
+    monkeypatch.setattr(worker, "run_level", run_level)
+    monkeypatch.setattr(worker, "plan_of", lambda deployment: None)
+    task = ResidentTask(0, replace(COMMON, levels=count), Mesh({}))
+
+    task.run_ahead(Ahead(2, epoch(2, 10).pieces))
+    (found,) = task.run(epoch(2, 10))
+
+    assert found.attempt == "in turn"
 
 
 class Staging:
