@@ -13,10 +13,11 @@ from tests.conformance.apps.sessions import SECOND, key_of, parse, time_of
 from tests.conformance.apps.shapes import build
 from tests.conformance.apps.steps import sink, source
 from wallaroo.aggregations import Count
-from wallaroo.engine.time.watermarks import PartitionMark, SourceMark, Watermarks
+from wallaroo.engine.time.watermarks import BatchTime, PartitionMark, SourceMark, Watermarks
 from wallaroo.monitoring.metrics.status import TimeStatus
 from wallaroo.runtime.batch.event_time import BatchTimes
 from wallaroo.runtime.lifecycle.times import times_of
+from wallaroo.sources.log import Position
 
 NOWHERE = Path("/nowhere")
 
@@ -84,3 +85,15 @@ def test_a_driver_that_waits_knows_when_something_is_due() -> None:
     now_ns = 9 * SECOND
     assert times.due_in_s(commit) == 0.0
     assert times.due_in_s(None) > 1e9, "nothing is due"
+
+
+def test_a_clock_that_is_set_back_while_a_batch_runs_does_not_set_back_the_next_one() -> None:
+    """Events of an unordered source would be too far ahead of it."""
+    logs: Any = {"in": SimpleNamespace(partitions=lambda position: frozenset("x"))}
+    times = BatchTimes(plan().plan, logs, lambda: 5 * SECOND)
+    ends = {"in": Position(0)}
+
+    found = times.ahead(ends, BatchTime(clock_ns=8 * SECOND))
+
+    assert found == BatchTime(clock_ns=8 * SECOND, unordered=frozenset((0,)))
+    assert times.ahead(ends, BatchTime(clock_ns=3 * SECOND)).clock_ns == 5 * SECOND

@@ -286,9 +286,9 @@ class Batches:
         """Return the pieces that each task would read in a batch from ``start`` to ``ends``."""
         return self._cut(start, ends)[1]
 
-    def time_ahead(self, ends: Mapping[str, Position]) -> BatchTime:
+    def time_ahead(self, ends: Mapping[str, Position], under_way: BatchTime) -> BatchTime:
         """Return the time of the batch up to ``ends``, as far as it is known before its turn."""
-        return self._times.ahead(ends)
+        return self._times.ahead(ends, under_way)
 
     def _cut(
         self, start: Mapping[str, Position], ends: Mapping[str, Position], is_wide: bool = False

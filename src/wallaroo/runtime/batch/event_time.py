@@ -76,15 +76,16 @@ class BatchTimes:
         self._silences.batch_begins()
         return found
 
-    def ahead(self, ends: Ends) -> BatchTime:
+    def ahead(self, ends: Ends, under_way: BatchTime) -> BatchTime:
         """Return what is known of the time of a batch that ends there, while another one runs.
 
-        The clock is read between the readings of the two.  If it was set back, times of receipt are
-        raised to the watermark after the shuffle.
+        The clock is read between the readings of the two.  If it was set back, that of the batch
+        ``under_way`` counts, as it does in the batch's turn.
         """
         if not self._is_needed:
             return BatchTime()
-        return BatchTime(clock_ns=self._clock_ns(), unordered=self._unordered(ends))
+        clock_ns = max(self._clock_ns(), under_way.clock_ns)
+        return BatchTime(clock_ns=clock_ns, unordered=self._unordered(ends))
 
     def _unordered(self, ends: Ends) -> frozenset[int]:
         """Return the sources without an order among their partitions."""

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from wallaroo.dataflow.plan.model import Plan, ToSinks
 from wallaroo.engine.time.watermarks import BatchTime
 from wallaroo.runtime.batch.admission import Admission, Ends
-from wallaroo.runtime.resident.messages import Ahead
+from wallaroo.runtime.resident.messages import Ahead, Epoch
 from wallaroo.runtime.tasks.job import Pieces
 from wallaroo.sources.log import SourceLog
 
@@ -67,7 +67,7 @@ class Pipelining:
         logs: Mapping[str, SourceLog],
         take: Take,
         cut: Cut,
-        time: Callable[[Ends], BatchTime],
+        time: Callable[[Ends, BatchTime], BatchTime],
         is_outbox_here: bool = True,
     ):
         self._logs = logs
@@ -89,19 +89,19 @@ class Pipelining:
         """Note that an epoch begins, with its ends."""
         self._under_way = ends
 
-    def ahead(self, batch: int, is_sampled: bool, admitted: Admission) -> Ahead | None:
-        """Plan the epoch after the current one; None if tasks should not begin with it.
+    def ahead(self, epoch: Epoch, admitted: Admission) -> Ahead | None:
+        """Plan the epoch after ``epoch``; None if tasks should not begin with it.
 
         An error must not keep the epoch under way from its commit: it is raised again if the next
         one is planned in its turn.
         """
         try:
-            return self._ahead(batch, is_sampled, admitted)
+            return self._ahead(epoch, admitted)
         except Exception:  # noqa: BLE001  # whatever a source raises
             self._planned = None
             return None
 
-    def _ahead(self, batch: int, is_sampled: bool, admitted: Admission) -> Ahead | None:
+    def _ahead(self, epoch: Epoch, admitted: Admission) -> Ahead | None:
         start = self._under_way
         if start is None or not self._is_possible or admitted.is_held:
             return None
@@ -109,7 +109,8 @@ class Pipelining:
             return None
         ends = self._take(start, admitted)
         self._planned = Planned(start, ends)
-        return Ahead(batch, self._cut(start, ends), is_sampled, self._time(ends))
+        time = self._time(ends, epoch.time)
+        return Ahead(epoch.batch + 1, self._cut(start, ends), epoch.is_sampled, time)
 
     def _waiting(self, start: Ends) -> int:
         return sum(log.backlog(start[name]) for name, log in self._logs.items())

@@ -153,8 +153,7 @@ class ResidentHost(SparkHost[EpochWork]):
         return self._working.pipelining.planned(start)
 
     def _ahead(self, epoch: Epoch) -> Ahead | None:
-        pipelining = self._working.pipelining
-        return pipelining.ahead(epoch.batch + 1, epoch.is_sampled, self._trigger.admitted)
+        return self._working.pipelining.ahead(epoch, self._trigger.admitted)
 
     def batch_done(self, job: BatchJob, reports: Sequence[TaskReport], seconds: float) -> str:
         paused_s = self._paused_s

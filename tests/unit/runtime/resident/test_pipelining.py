@@ -30,6 +30,7 @@ from wallaroo.sinks.staging import StagedToken
 from wallaroo.sources.log import Position, Range
 
 TIME = BatchTime(clock_ns=9, unordered=frozenset((0,)))
+UNDER_WAY = Epoch(6, 5, (), False, BatchTime(clock_ns=9))
 OPEN = Admission(events_max=10, is_held=False)
 
 
@@ -65,14 +66,17 @@ def pipelining(plan: Plan, events: int) -> Pipelining:
     def take(start: Any, admitted: Admission) -> Any:
         return {"in": logs["in"].advance(start["in"], admitted.events_max)}
 
-    return Pipelining(plan, logs, take, cut, lambda ends: TIME)
+    def time(ends: Any, under_way: BatchTime) -> BatchTime:
+        return replace(TIME, clock_ns=under_way.clock_ns)
+
+    return Pipelining(plan, logs, take, cut, time)
 
 
 def test_the_epoch_that_was_planned_ahead_is_the_next_one(plan: Plan) -> None:
     planning = pipelining(plan, 100)
     planning.begin({"in": at(10)})
 
-    ahead = planning.ahead(7, True, OPEN)
+    ahead = planning.ahead(UNDER_WAY, OPEN)
 
     assert ahead == Ahead(7, (("from", 10, "to", 20),), True, TIME)  # type: ignore[arg-type]
     assert planning.planned({"in": at(10)}) == {"in": at(20)}
@@ -83,7 +87,7 @@ def test_nothing_is_planned_ahead_where_less_than_an_epoch_waits(plan: Plan) -> 
     """What comes until the commit would have to wait for one more epoch."""
     planning = pipelining(plan, 19)
     planning.begin({"in": at(10)})
-    assert planning.ahead(7, True, OPEN) is None
+    assert planning.ahead(UNDER_WAY, OPEN) is None
 
 
 @pytest.mark.parametrize(
@@ -94,7 +98,7 @@ def test_nothing_is_planned_ahead_while_input_is_held_or_replayed(
 ) -> None:
     planning = pipelining(plan, 100)
     planning.begin({"in": at(10)})
-    assert planning.ahead(7, True, admission) is None
+    assert planning.ahead(UNDER_WAY, admission) is None
 
 
 def raising(*_: Any) -> Any:
@@ -110,19 +114,19 @@ def test_an_error_while_an_epoch_is_planned_ahead_leaves_the_one_under_way_alone
     planning.begin({"in": at(10)})
     monkeypatch.setattr(planning, step, raising)
 
-    assert planning.ahead(7, True, OPEN) is None
+    assert planning.ahead(UNDER_WAY, OPEN) is None
     assert planning.planned({"in": at(10)}) is None
 
 
 def test_nothing_is_planned_ahead_of_no_epoch(plan: Plan) -> None:
-    assert pipelining(plan, 100).ahead(7, True, OPEN) is None
+    assert pipelining(plan, 100).ahead(UNDER_WAY, OPEN) is None
 
 
 def test_an_epoch_that_begins_elsewhere_is_planned_again(plan: Plan) -> None:
     """As after a batch that failed."""
     planning = pipelining(plan, 100)
     planning.begin({"in": at(10)})
-    planning.ahead(7, True, OPEN)
+    planning.ahead(UNDER_WAY, OPEN)
     assert planning.planned({"in": at(0)}) is None
 
 
