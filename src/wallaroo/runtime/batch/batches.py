@@ -179,13 +179,16 @@ class Batches:
             int(sum(report.notes.get("entries_applied", 0.0) for report in reports)),
         )
 
-    def run(self, ends: Mapping[str, Position]) -> Commit:
-        """Run and commit the next batch, up to ``ends`` in each source."""
+    def run(self, ends: Mapping[str, Position], planned: Pieces | None = None) -> Commit:
+        """Run and commit the next batch, up to ``ends`` in each source.
+
+        ``planned``: its pieces, as tasks may have read them before its turn; None: cut them now.
+        """
         trace_point("batch.begins")
         started_ns = time.time_ns()
         began = time.monotonic()
         phases = PhaseClock()
-        job = self._job(ends)
+        job = self._job(ends, planned)
         phases.end("plan")
         trace_point("batch.planned")
         self._under_way = UnderWay(job.batch, job.tasks, began)
@@ -268,10 +271,12 @@ class Batches:
         """Drop the staged output of a discarded attempt."""
         self._protocol.abort(batch, list(reports))
 
-    def _job(self, ends: Mapping[str, Position]) -> BatchJob:
+    def _job(self, ends: Mapping[str, Position], planned: Pieces | None) -> BatchJob:
         start = self.ends
         upgrade = self._times.upgrades.portion(is_idle=ends == start)
         tasks, pieces = self._cut(start, ends, is_wide=upgrade is not None and ends == start)
+        if planned is not None and len(planned) <= tasks:
+            pieces = planned
         self._accounts.batch_begins(tasks)
         job = self.empty_job(tasks)
         return replace(

@@ -22,6 +22,7 @@ The invariants:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from wallaroo.dataflow.plan.model import Plan, ToSinks
@@ -52,10 +53,19 @@ def may_run_ahead(plan: Plan, is_outbox_here: bool = True) -> bool:
 
 
 class Planned(NamedTuple):
-    """The start and the ends of an epoch."""
+    """The start and the ends of an epoch, and its pieces for the tasks."""
 
     start: Ends
     ends: Ends
+    pieces: Pieces
+
+    def after(self, start: Ends) -> Planned:
+        """Return the same after a commit that has counted the events up to ``start``."""
+        ends = {
+            name: replace(end, events=start[name].events + end.events - self.start[name].events)
+            for name, end in self.ends.items()
+        }
+        return Planned(start, ends, self.pieces)
 
 
 class Pipelining:
@@ -77,17 +87,23 @@ class Pipelining:
         self._is_possible = may_run_ahead(plan, is_outbox_here)
         self._under_way: Ends | None = None  # the ends of the epoch under way
         self._planned: Planned | None = None  # the one after it
+        self._next: Planned | None = None  # the same, once it is the next one to begin
 
     def planned(self, start: Ends) -> Ends | None:
         """Return, once, the ends of the epoch planned to begin at ``start``, or None."""
         planned = self._planned
         self._planned = None
-        is_next = planned is not None and _places(planned.start) == _places(start)
-        return planned.ends if planned and is_next else None
+        if planned is None or _places(planned.start) != _places(start):
+            return None
+        self._next = planned.after(start)
+        return self._next.ends
 
-    def begin(self, ends: Ends) -> None:
-        """Note that an epoch begins, with its ends."""
+    def begin(self, ends: Ends) -> Pieces | None:
+        """Note that an epoch begins, with its ends; return its pieces if it was planned ahead."""
+        planned = self._next
+        self._next = None
         self._under_way = ends
+        return planned.pieces if planned is not None and planned.ends is ends else None
 
     def ahead(self, epoch: Epoch, admitted: Admission) -> Ahead | None:
         """Plan the epoch after ``epoch``; None if tasks should not begin with it.
@@ -108,9 +124,9 @@ class Pipelining:
         if admitted.limits is not None or self._waiting(start) < admitted.events_max:
             return None
         ends = self._take(start, admitted)
-        self._planned = Planned(start, ends)
+        self._planned = Planned(start, ends, self._cut(start, ends))
         time = self._time(ends, epoch.time)
-        return Ahead(epoch.batch + 1, self._cut(start, ends), epoch.is_sampled, time)
+        return Ahead(epoch.batch + 1, self._planned.pieces, epoch.is_sampled, time)
 
     def _waiting(self, start: Ends) -> int:
         return sum(log.backlog(start[name]) for name, log in self._logs.items())

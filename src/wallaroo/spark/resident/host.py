@@ -205,8 +205,8 @@ class ResidentHost(SparkHost[EpochWork]):
 
     def _run_epoch(self, ends: Ends) -> None:
         work = self._working
-        work.pipelining.begin(ends)
-        self._planned_again(partial(work.batches.run, ends))
+        pieces = work.pipelining.begin(ends)
+        self._planned_again(partial(work.batches.run, ends, pieces))
 
     def _explained(self, error: BaseException) -> WallarooError:
         has_gone = isinstance(error, GONE) and not self._working.generations.is_alive

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import wallaroo
 from tests.conformance.apps import windowed
 from tests.conformance.apps.shapes import build
 from tests.conformance.apps.steps import pass_on, sink, source
@@ -20,6 +21,7 @@ from tests.conformance.runners import REPOSITORY
 from tests.unit.runtime.resident.processes import Hosts, ProcessJob, resident_host
 from wallaroo.api.application import Application
 from wallaroo.checkpoints.inspection.reader import CheckpointReader
+from wallaroo.connectors.files.source import FilesSourceConfig
 from wallaroo.instrumentation import tracing
 from wallaroo.instrumentation.tuning import Pace, Tuning
 from wallaroo.options import RunOptions
@@ -164,6 +166,39 @@ def test_output_that_is_staged_ahead_leaves_once_through_a_killed_task_and_a_sto
     assert again.wait(400)
     assert again.exception is None
     check(case, tmp_path)
+
+
+def many_files(inputs: Path, outputs: Path) -> Application:
+    files = FilesSourceConfig("in", str(inputs / "many" / "*.txt"))
+    return build("many", wallaroo.source("in", files).to(pass_on).to_sink(sink(outputs, "out")))
+
+
+def test_short_lines_of_many_files_are_processed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan estimates their number, a commit counts them: more than were planned."""
+    trace = tmp_path / "trace"
+    monkeypatch.setenv(tracing.VARIABLE, str(trace))
+    lines = [f"{number:019d}" for number in range(150_000)]
+    (tmp_path / "many").mkdir()
+    for file in range(4):
+        text = "".join(f"{line}\n" for line in lines[file::4])
+        (tmp_path / "many" / f"{file}.txt").write_text(text)
+    case = Case("many", many_files, {"in": []}, in_any_order(*lines))
+    of_two_pieces = Pace(
+        events_first=1_400, events_min=1_400, events_max=1_400, resident_task_s=1e-6
+    )
+    run, _ = of_case(case, tmp_path, monkeypatch, Tuning(of_two_pieces))
+    run.start()
+
+    assert run.wait(400)
+
+    assert run.exception is None
+    check(case, tmp_path)
+    traced = trace.read_text()
+    assert traced.count("\ttask.ahead\n") > run.status().batches / 2
+    warm_up = 2
+    assert traced.count("\tlevel0.begins\n") <= 2 * run.status().batches + warm_up
 
 
 @pytest.mark.parametrize("dies", [False, True], ids=["in order", "with a task"])

@@ -83,6 +83,22 @@ def test_the_epoch_that_was_planned_ahead_is_the_next_one(plan: Plan) -> None:
     assert planning.planned({"in": at(10)}) is None
 
 
+def test_the_epoch_that_was_planned_ahead_is_the_next_one_if_the_commit_counts_other_events(
+    plan: Plan,
+) -> None:
+    """As of a source whose plans estimate them: tasks may have read its pieces already."""
+    planning = pipelining(plan, 100)
+    planning.begin({"in": at(10)})
+    ahead = planning.ahead(UNDER_WAY, OPEN)
+    assert ahead is not None
+
+    ends = planning.planned({"in": Position(10, 70)})
+
+    assert ends == {"in": Position(20, 80)}
+    assert planning.begin(ends) == ahead.pieces
+    assert planning.begin(ends) is None
+
+
 def test_nothing_is_planned_ahead_where_less_than_an_epoch_waits(plan: Plan) -> None:
     """What comes until the commit would have to wait for one more epoch."""
     planning = pipelining(plan, 19)
