@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -274,6 +274,22 @@ def test_a_source_that_does_not_answer_is_named(
     log.events = 1
     waiting.result(FOREVER_S)
     assert started.waiting_for == ""
+
+
+def test_a_source_that_does_not_answer_while_a_batch_is_planned_ahead_is_named(
+    log: Growing, eventually: Callable[..., None]
+) -> None:
+    log.events = 5
+    log.may_answer.clear()
+    logs: Any = {"in": log}
+    trigger = Trigger(hung_s=0.05)
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(trigger.backlog, logs, {"in": at(2)})
+        eventually(lambda: "source 'in'" in trigger.waiting_for, "it is named")
+        log.may_answer.set()
+
+    assert waiting.result() == 3
+    assert trigger.waiting_for == ""
 
 
 def test_a_source_that_has_failed_is_not_named_as_one_that_does_not_answer(log: Growing) -> None:

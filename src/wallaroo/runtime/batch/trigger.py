@@ -219,6 +219,17 @@ class Trigger:
         finally:
             self._asked = None
 
+    def backlog(self, logs: Mapping[str, SourceLog], start: Ends) -> int:
+        """Return how many events wait after ``start``; only in the thread of `next`."""
+        events = 0
+        try:
+            for name, log in logs.items():
+                self._ask(name)
+                events += log.backlog(start[name])
+        finally:
+            self._asked = None
+        return events
+
     @property
     def admitted(self) -> Admission:
         return self._admitted

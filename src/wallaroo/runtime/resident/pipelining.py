@@ -21,7 +21,7 @@ The invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -30,7 +30,6 @@ from wallaroo.engine.time.watermarks import BatchTime
 from wallaroo.runtime.batch.admission import Admission, Ends
 from wallaroo.runtime.resident.messages import Ahead, Epoch
 from wallaroo.runtime.tasks.job import Pieces
-from wallaroo.sources.log import SourceLog
 
 # returns the ends of an epoch, by its start
 Take = Callable[[Ends, Admission], Ends]
@@ -74,13 +73,13 @@ class Pipelining:
     def __init__(
         self,
         plan: Plan,
-        logs: Mapping[str, SourceLog],
+        waiting: Callable[[Ends], int],
         take: Take,
         cut: Cut,
         time: Callable[[Ends, BatchTime], BatchTime],
         is_outbox_here: bool = True,
     ):
-        self._logs = logs
+        self._waiting = waiting  # returns how many events wait after an end
         self._take = take
         self._cut = cut
         self._time = time
@@ -127,9 +126,6 @@ class Pipelining:
         self._planned = Planned(start, ends, self._cut(start, ends))
         time = self._time(ends, epoch.time)
         return Ahead(epoch.batch + 1, self._planned.pieces, epoch.is_sampled, time)
-
-    def _waiting(self, start: Ends) -> int:
-        return sum(log.backlog(start[name]) for name, log in self._logs.items())
 
 
 def _places(ends: Ends) -> dict[str, Any]:

@@ -195,10 +195,11 @@ class ResidentHost(SparkHost[EpochWork]):
         )
         setup = batches.setup
         logs = setup.logs_by_name
+        waiting = partial(self._trigger.backlog, logs)
         take = partial(self._trigger.ends, logs)
         is_outbox_here = bool(setup.deployment.outbox_root)
         pipelining = Pipelining(
-            setup.plan, logs, take, batches.pieces, batches.time_ahead, is_outbox_here
+            setup.plan, waiting, take, batches.pieces, batches.time_ahead, is_outbox_here
         )
         loop = BatchLoop(self._trigger, batches, self._run_epoch, self._explained)
         return EpochWork(batches, cleaner, cluster, generations, pipelining, loop)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -34,19 +34,6 @@ UNDER_WAY = Epoch(6, 5, (), False, BatchTime(clock_ns=9))
 OPEN = Admission(events_max=10, is_held=False)
 
 
-@dataclass
-class Log:
-    """So many events."""
-
-    events: int
-
-    def backlog(self, position: Position) -> int:
-        return self.events - position.events
-
-    def advance(self, start: Position, events_max: int) -> Position:
-        return at(min(start.events + events_max, self.events))
-
-
 def at(events: int) -> Position:
     return Position(events, events)
 
@@ -61,15 +48,16 @@ def plan(tmp_path: Path) -> Plan:
 
 
 def pipelining(plan: Plan, events: int) -> Pipelining:
-    logs: Any = {"in": Log(events)}
+    def waiting(start: Any) -> int:
+        return events - int(start["in"].events)
 
     def take(start: Any, admitted: Admission) -> Any:
-        return {"in": logs["in"].advance(start["in"], admitted.events_max)}
+        return {"in": at(min(start["in"].events + admitted.events_max, events))}
 
     def time(ends: Any, under_way: BatchTime) -> BatchTime:
         return replace(TIME, clock_ns=under_way.clock_ns)
 
-    return Pipelining(plan, logs, take, cut, time)
+    return Pipelining(plan, waiting, take, cut, time)
 
 
 def test_the_epoch_that_was_planned_ahead_is_the_next_one(plan: Plan) -> None:
