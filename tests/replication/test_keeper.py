@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
 import zlib
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +12,6 @@ import pytest
 
 from wallaroo.errors import CheckpointError, TakenOverError
 from wallaroo.network.key_files import read_key
-from wallaroo.network.proved_connections import TaskListener
 from wallaroo.network.replica import REPLICA_KEY, Replica
 from wallaroo.network.replica_link import (
     ReplicaLink,
@@ -22,28 +19,6 @@ from wallaroo.network.replica_link import (
     Stated,
     UnreadyError,
 )
-from wallaroo.state.replication.keeper import Keeper
-
-HOST = "127.0.0.1"
-
-
-@pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    return tmp_path / "copy"
-
-
-@pytest.fixture
-def replica(copy: Path) -> Iterator[Replica]:
-    """A replica in this process, and the run of epoch 5 that it is of."""
-    keeper = Keeper(copy, lambda line: None)
-    secret = keeper.key("").secret
-    with TaskListener(HOST, bytes.fromhex(secret), reachable_as=HOST) as listener:
-        listener.begin(
-            lambda connection: threading.Thread(
-                target=keeper.serve, args=(connection,), daemon=True
-            ).start()
-        )
-        yield Replica(HOST, int(listener.address[1]), secret, checkpoint="c", epoch=5, owner="r5")
 
 
 def test_what_is_stated_was_sent(replica: Replica, copy: Path) -> None:

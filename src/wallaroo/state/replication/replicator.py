@@ -8,6 +8,7 @@ The invariants:
 * A connection begins with a comparison of the files, so nothing depends on what was sent before.
   New files come first, then commits, then the line of the claim, then `format.json`, at last
   deletions.
+* Output that a task is writing is in the copy in part; its commit sends the whole.
 * Spools are sent by their writers (`spool.copy`); only a new copy gets what they hold with the
   rest, before its writers may connect.
 * Sinks' notes are sent with the commit whose output they precede; staged output is deleted in the
@@ -62,7 +63,7 @@ class _Files:
         self._claim = claim
         self._storage = LocalStorage(str(root), is_durable=True)
         self._before: Commit | None = None
-        self._sizes: dict[str, int] = {}  # the copy's files of commits
+        self._sizes: dict[str, int] = {}  # the copy's files of commits, output when it connected
         self._stamps: dict[str, Stamp] = {}  # texts and notes, as last sent
         self._there: set[str] = set()  # files of the copy that may be deleted later
 
@@ -72,10 +73,12 @@ class _Files:
         stated = link.stated((*SWEPT, *TEXTS, *((SPOOL,) if is_new else ())))
         fault_point("replicator.compare")
         spools = spool_files(root) if is_new else ()
-        names = [*_names_in(root, (DELTAS, SNAPSHOTS)), *_outbox(root), *TEXTS, *spools]
+        outbox = _outbox(root)
+        sizes = _sizes(root, outbox)  # a task may be adding to them
+        names = [*_names_in(root, (DELTAS, SNAPSHOTS)), *outbox, *TEXTS, *spools]
         there = link.bring(root, names, stated)
         commits = list(_names_in(root, (COMMITS,)))
-        self._sizes = {name: (root / name).stat().st_size for name in commits}
+        self._sizes = sizes | _sizes(root, commits)
         there += link.bring(root, commits, stated)
         fault_point("replicator.line")
         link.ask("begin", Path(self._claim.ownership.path).read_bytes().partition(b"\n")[2])
@@ -107,8 +110,14 @@ class _Files:
 
     def _staged(self, commit: Commit) -> Iterator[Sent]:
         for name in files_of(commit, self._before):
-            if name not in self._there:
+            if name not in self._there or self._has_grown(name):
                 yield Sent(name, self._storage.read(name))
+                self._sizes.pop(name, None)
+
+    def _has_grown(self, name: str) -> bool:
+        """Return whether the copy connected while a file of output was being written."""
+        size = self._sizes.get(name)
+        return size is not None and size != (self._root / name).stat().st_size
 
     def _changed_notes(self) -> Iterator[Sent]:
         """Yield the plan's and the sinks' files that changed since they were sent."""
@@ -347,6 +356,14 @@ def _names_in(root: Path, folders: Iterable[str]) -> Iterator[str]:
         for name in sorted(os.listdir(root / folder)):
             if not name.startswith("."):
                 yield f"{folder}/{name}"
+
+
+def _sizes(root: Path, names: Iterable[str]) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for name in names:
+        with contextlib.suppress(FileNotFoundError):  # its output has left
+            sizes[name] = (root / name).stat().st_size
+    return sizes
 
 
 def _outbox(root: Path) -> list[str]:
