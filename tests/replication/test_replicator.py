@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ from wallaroo.durable.ownership import Ownership
 from wallaroo.network.replica import Replica
 from wallaroo.network.replica_link import ReplicaLink, Sent
 from wallaroo.sinks.interface import WriteContext
-from wallaroo.sinks.staging import StagedWriter, read_staged
+from wallaroo.sinks.staging import StagedToken, StagedWriter, read_staged
 from wallaroo.state.log.commits import Commit
 from wallaroo.state.log.layout import COMMITS, DELTAS, FORMAT, OUTBOX, SNAPSHOTS, SPOOL
 from wallaroo.state.log.owners import Claim
@@ -74,3 +74,28 @@ def test_output_that_was_whole_when_the_copy_connected_is_not_sent_again(
     files.send(link, Commit(7, {}, sinks={"out": [token]}))
 
     assert sent == []
+
+
+def test_a_commit_published_while_the_copy_connects_is_not_there_before_its_files(
+    root: Path, copy: Path, files: _Files, link: ReplicaLink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / COMMITS / "1").write_bytes(b"first;")
+    token = StagedToken(file="7.out", inline="", bytes=6, outputs=1, crc=0)
+
+    def publish(files: Iterable[Sent]) -> None:
+        write(files)
+        (root / OUTBOX / "out" / "7.out").write_bytes(b"output")
+        (root / COMMITS / "1").write_bytes(b"first;second;")
+
+    write = link.write
+    with monkeypatch.context() as patched:
+        patched.setattr(link, "write", publish)
+        files.bring_up(link, is_new=False)
+    there = copy / OUTBOX / "out" / "7.out"
+    assert not there.exists()
+    assert (copy / COMMITS / "1").read_bytes() == b"first;"
+
+    files.send(link, Commit(7, {}, sinks={"out": [token]}))
+
+    assert there.read_bytes() == b"output"
+    assert (copy / COMMITS / "1").read_bytes() == b"first;second;"

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -42,6 +43,7 @@ LENGTHS = struct.Struct(">IQ")
 WHOLE = -1
 COMPLETE = -2  # all of it was sent under its name with `PART`
 PART = ".part"
+NO_SIZES: Mapping[str, int] = MappingProxyType({})
 
 Fields = dict[str, Any]
 
@@ -189,21 +191,31 @@ class ReplicaLink:
         self._socket.settimeout(ANSWER_S)
         return {name: Stated(size, crc) for name, size, crc in answer["files"]}
 
-    def bring(self, root: Path, names: Iterable[str], stated: Mapping[str, Stated]) -> list[str]:
-        """Send the differences of files below ``root``; return the names of existing ones."""
+    def bring(
+        self,
+        root: Path,
+        names: Iterable[str],
+        stated: Mapping[str, Stated],
+        sizes: Mapping[str, int] = NO_SIZES,
+    ) -> list[str]:
+        """Send the differences of files below ``root``; return the names of existing ones.
+
+        Of a file in ``sizes`` so many bytes count; the copy has no more of it.
+        """
         there: list[str] = []
 
         def differing() -> Iterator[Sent]:
             for name in names:
                 with suppress(FileNotFoundError):  # removed meanwhile
-                    yield from self._differing(root / name, name, stated.get(name))
+                    path = root / name
+                    size = sizes[name] if name in sizes else path.stat().st_size
+                    yield from self._differing(path, size, name, stated.get(name))
                     there.append(name)
 
         self.write(differing())
         return there
 
-    def _differing(self, path: Path, name: str, stated: Stated | None) -> Iterator[Sent]:
-        size = path.stat().st_size
+    def _differing(self, path: Path, size: int, name: str, stated: Stated | None) -> Iterator[Sent]:
         offset = 0
         if stated is not None and stated.size <= size and crc_of(path, stated.size) == stated.crc:
             offset = stated.size

@@ -73,13 +73,13 @@ class _Files:
         stated = link.stated((*SWEPT, *TEXTS, *((SPOOL,) if is_new else ())))
         fault_point("replicator.compare")
         spools = spool_files(root) if is_new else ()
+        # a commit that is published from here on is sent by itself, after its files
+        commits = _sizes(root, _names_in(root, (COMMITS,)))
         outbox = _outbox(root)
-        sizes = _sizes(root, outbox)  # a task may be adding to them
+        self._sizes = commits | _sizes(root, outbox)  # a task may be adding to its output
         names = [*_names_in(root, (DELTAS, SNAPSHOTS)), *outbox, *TEXTS, *spools]
         there = link.bring(root, names, stated)
-        commits = list(_names_in(root, (COMMITS,)))
-        self._sizes = sizes | _sizes(root, commits)
-        there += link.bring(root, commits, stated)
+        there += link.bring(root, commits, stated, commits)
         fault_point("replicator.line")
         link.ask("begin", Path(self._claim.ownership.path).read_bytes().partition(b"\n")[2])
         link.write([Sent(FORMAT, (root / FORMAT).read_bytes())])
