@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import struct
 from typing import Any
 
 import pytest
@@ -153,6 +154,19 @@ def test_a_step_may_gain_a_ttl_and_lose_it(packing: Any, state: list[Any]) -> No
     assert stored == {"a": packing.dumps(state)}
 
 
-def test_what_the_application_packs_is_found_again() -> None:
-    assert without_last_use(with_last_use(b"own:[]", 7)) == b"own:[]"
-    assert without_last_use(b"own:[]") == b"own:[]"
+@pytest.mark.parametrize("own", [b"own:[]", b"", pickle.dumps([], 5), b"\x80\x05\x00\x00"])
+def test_what_the_application_packs_is_found_again(own: bytes) -> None:
+    assert without_last_use(with_last_use(own, 7, is_pickled=False)) == own
+    assert without_last_use(own) == own
+
+
+def test_bytes_of_an_own_serializer_that_begin_as_a_pickle_does_are_kept() -> None:
+    number = struct.Struct("<q")  # 1408 begins with the bytes 80 05
+    packing = packing_of((lambda state: number.pack(*state), lambda raw: [*number.unpack(raw)]))
+    stored: dict[Any, bytes | None] = {}
+    first = TTLState(kept, stored.get, packing)
+    first.load("a").append(1408)
+    first.last_use["a"] = 100
+    stored.update(first.changes())
+
+    assert TTLState(kept, stored.get, packing).load("a") == [1408]

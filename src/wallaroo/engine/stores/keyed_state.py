@@ -45,8 +45,8 @@ class KeyedState:
         self._read = read
         self._dumps, loads = evolving(step, packing, evolution)
         # a pickle pops a last use by itself
-        is_pickled = packing.loads is PICKLED.loads
-        self._loads = loads if is_pickled else lambda stored: loads(without_last_use(stored))
+        self._is_pickled = packing.loads is PICKLED.loads
+        self._loads = loads if self._is_pickled else lambda stored: loads(without_last_use(stored))
         # a step that keeps nothing but ordered entries has no state class
         self._make: Callable[[], Any] = getattr(step, "state_class", object)
 

@@ -21,14 +21,16 @@ _POP = b"0"
 NEVER = TIME_MIN
 
 
-def with_last_use(packed: bytes, used_ns: int) -> bytes:
+def with_last_use(packed: bytes, used_ns: int, is_pickled: bool = True) -> bytes:
     """Return a packed state as it is stored.
+
+    The bytes of an application's own ``serialize`` are kept as they are, whatever they begin with.
 
     >>> import pickle
     >>> pickle.loads(with_last_use(pickle.dumps("state", 5), 7))
     'state'
     """
-    body = packed[len(_PICKLE) :] if packed.startswith(_PICKLE) else packed
+    body = packed.removeprefix(_PICKLE) if is_pickled else packed
     return _HEAD.pack(_PUSHED, used_ns, _POP) + body
 
 

@@ -58,7 +58,8 @@ class TTLState(KeyedState):
         """Yield the states to write, as ``KeyedState`` does."""
         for key, state in self.live.items():
             used_ns = self.used_ns(key)
-            raw = with_last_use(self.packed(key, state), NEVER if used_ns is None else used_ns)
+            stored_ns = NEVER if used_ns is None else used_ns
+            raw = with_last_use(self.packed(key, state), stored_ns, self._is_pickled)
             if raw != self._stored.get(key):
                 yield key, raw
         yield from self.removed()
