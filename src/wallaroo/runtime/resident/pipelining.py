@@ -120,6 +120,8 @@ class Pipelining:
         start = self._under_way
         if start is None or not self._is_possible or admitted.is_held:
             return None
+        if not admitted.events_most:  # no batch has shown the cost of an event yet
+            return None
         if admitted.limits is not None or self._waiting(start) < admitted.events_max:
             return None
         ends = self._take(start, admitted)

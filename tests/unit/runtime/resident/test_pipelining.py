@@ -17,7 +17,7 @@ from wallaroo.engine.blocks.blocks import Marker
 from wallaroo.engine.report import TaskReport
 from wallaroo.engine.time.watermarks import BatchTime
 from wallaroo.errors import PeerError
-from wallaroo.runtime.batch.admission import Admission
+from wallaroo.runtime.batch.admission import Admission, AdmissionControl
 from wallaroo.runtime.resident import worker
 from wallaroo.runtime.resident.framing import Mesh
 from wallaroo.runtime.resident.messages import Ahead, Epoch
@@ -31,7 +31,7 @@ from wallaroo.sources.log import Position, Range
 
 TIME = BatchTime(clock_ns=9, unordered=frozenset((0,)))
 UNDER_WAY = Epoch(6, 5, (), False, BatchTime(clock_ns=9))
-OPEN = Admission(events_max=10, is_held=False)
+OPEN = Admission(events_max=10, is_held=False, events_most=10)
 
 
 def at(events: int) -> Position:
@@ -120,6 +120,20 @@ def test_an_error_while_an_epoch_is_planned_ahead_leaves_the_one_under_way_alone
 
     assert planning.ahead(UNDER_WAY, OPEN) is None
     assert planning.planned({"in": at(10)}) is None
+
+
+def test_nothing_is_planned_ahead_of_the_first_epoch(plan: Plan) -> None:
+    """Its bound does not know yet what an event costs; the next one's does."""
+    admitted: list[Admission] = []
+    control = AdmissionControl(admitted.append, events_first=10)
+    control.hold(False)
+    planning = pipelining(plan, 100)
+    planning.begin({"in": at(10)})
+    assert planning.ahead(UNDER_WAY, admitted[-1]) is None
+
+    control.allow(5, 5)
+
+    assert planning.ahead(UNDER_WAY, admitted[-1]) is not None
 
 
 def test_nothing_is_planned_ahead_of_no_epoch(plan: Plan) -> None:
