@@ -82,8 +82,8 @@ class Watch:
         if not self._spec.host.finish(self._spec.options.stop_s):
             self._components.batches.abandon(COMMIT_S)
             _log.warning(
-                "the batch under way did not end within %g s and was cancelled; it is not "
-                "committed, and the next run begins with it",
+                "the batch under way did not end within %g s, or lost its tasks, and was "
+                "cancelled; it is not committed, and the next run begins with it",
                 self._spec.options.stop_s,
             )
         self._phases.note("sending what is committed")

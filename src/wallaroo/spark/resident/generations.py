@@ -20,6 +20,10 @@ LOSSES_MAX = 10
 LOSSES_S = 60.0
 
 
+class CancelledBatchError(PeerError):
+    """The end of a batch whose tasks are lost, or not there yet, by a stop of the run."""
+
+
 class _Generation:
     """Resident tasks and the Spark job in which they live."""
 
@@ -70,8 +74,8 @@ class Generations:
     def tasks(self, count: int, empty_job: Callable[[int], BatchJob]) -> ResidentTasks:
         """Return the present tasks; if there are none, start ``count``, with ``empty_job``.
 
-        ``empty_job`` is what batches have in common.  Raises LostTaskError, or PeerError if the
-        start is interrupted.
+        ``empty_job`` is what batches have in common.  Raises LostTaskError, or
+        CancelledBatchError if the run ends.
         """
         if self._current is None:
             members = self._cluster.members
@@ -88,7 +92,7 @@ class Generations:
         """Raise if awaited tasks can no longer arrive."""
         assert self._current is not None
         if self._is_over():
-            raise PeerError("the start of the tasks was interrupted")
+            raise CancelledBatchError("the start of the tasks was interrupted")
         if self._current.job.is_over:
             raise LostTaskError("a task ended while it started")
         if not self._cluster.is_local:
@@ -100,7 +104,7 @@ class Generations:
         """End a generation that lost a task.  Raises PeerError if no other one should begin."""
         self.end()
         if self._is_over():
-            raise PeerError(f"batch {batch} was cancelled") from error
+            raise CancelledBatchError(f"batch {batch} was cancelled") from error
         if not self.is_alive:
             raise failure_of(None, ConnectionError()) from error
         if not self._losses.note():

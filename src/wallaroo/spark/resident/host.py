@@ -35,7 +35,7 @@ from wallaroo.runtime.resident.tasks import LostTaskError, MeetingPoint, Residen
 from wallaroo.runtime.tasks.job import BatchJob
 from wallaroo.spark.base_host import SparkHost, Work
 from wallaroo.spark.jvm.jvm_process import JvmProcess
-from wallaroo.spark.resident.generations import Generations
+from wallaroo.spark.resident.generations import CancelledBatchError, Generations
 from wallaroo.spark.resident.job import GROUP
 from wallaroo.spark.session.host_session import HostSession
 from wallaroo.spark.session.shuffles import ShuffleCleaner
@@ -136,7 +136,7 @@ class ResidentHost(SparkHost[EpochWork]):
             return work.generations.tasks(count, work.batches.empty_job)
         while work.cluster.is_empty:
             if self._trigger.is_over:
-                raise PeerError("the run was stopped while it waited for a worker")
+                raise CancelledBatchError("the run was stopped while it waited for a worker")
             self._trigger.pause(LOOK_S)
         if work.cluster.tasks_max() != count:
             raise _OtherCountError
@@ -253,7 +253,11 @@ class ResidentHost(SparkHost[EpochWork]):
 
     def finish(self, seconds: float) -> bool:
         work = self._working
-        if work.loop.finish(seconds):
+        try:
+            has_ended = work.loop.finish(seconds)
+        except CancelledBatchError:
+            has_ended = False
+        if has_ended:
             self.poll()
             return True
         work.generations.cancel()

@@ -28,6 +28,7 @@ from wallaroo.options import RunOptions
 from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.runtime.placement import Member
 from wallaroo.spark import base_host as spark_host
+from wallaroo.spark.resident import generations
 from wallaroo.testing import run_local
 
 # a mark for each epoch: a driver that looks ahead scans all of the file, mark by mark
@@ -199,6 +200,37 @@ def test_short_lines_of_many_files_are_processed_once(
     assert traced.count("\ttask.ahead\n") > run.status().batches / 2
     warm_up = 2
     assert traced.count("\tlevel0.begins\n") <= 2 * run.status().batches + warm_up
+
+
+class Starting(ProcessJob):
+    """Tasks that never connect."""
+
+    is_over = False
+
+    def __init__(self, *arguments: Any):
+        self.processes = []
+        self.all.append(self)
+
+
+def test_a_stop_while_tasks_begin_again_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., Any]
+) -> None:
+    """The batch under way is not committed, and the next run begins with it."""
+    run, case = prepared(tmp_path, monkeypatch, rounds=500)
+    run.start()
+    eventually(lambda: run.status().batches >= 1, "a batch")
+    monkeypatch.setattr(generations, "ResidentJob", Starting)
+    ProcessJob.all[0].processes[1].kill()
+    eventually(lambda: len(ProcessJob.all) == 2, "a new start of tasks")
+    run.stop()
+    assert run.wait(400)
+    assert (run.exception, run.status().state) == (None, "stopped")
+
+    again, _ = prepared(tmp_path, monkeypatch, rounds=500)
+    again.start()
+    assert again.wait(400)
+    assert again.exception is None
+    check(case, tmp_path)
 
 
 @pytest.mark.parametrize("dies", [False, True], ids=["in order", "with a task"])
