@@ -16,7 +16,7 @@ import secrets
 import select
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -54,7 +54,9 @@ def _nothing_ahead(epoch: Epoch) -> None:
 
 
 class LostTaskError(Exception):
-    """The loss of a task, at its start or in an epoch."""
+    """The loss of a task, at its start or in an epoch; ``reports``: those of the other tasks."""
+
+    reports: Sequence[TaskReport] = ()
 
 
 class Arrival(NamedTuple):
@@ -204,6 +206,7 @@ class ResidentTasks:
                 trace_point("epoch.reported")
         reports = [report for index in sorted(by_task) for report in by_task[index]]
         if lost is not None and not _has_failed(reports):
+            lost.reports = reports
             raise lost
         return reports
 

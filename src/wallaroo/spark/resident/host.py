@@ -103,6 +103,7 @@ class ResidentHost(SparkHost[EpochWork]):
             try:
                 reports = self._tasks_there(job.tasks).run(self._epoch(job), self._ahead)
             except LostTaskError as error:
+                work.batches.abort(job.batch, error.reports)
                 self._lose(job, error)
                 if attempt and self.is_local:
                     # a damaged view ends processes: it is rebuilt from the checkpoint

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -200,6 +201,46 @@ def test_short_lines_of_many_files_are_processed_once(
     assert traced.count("\ttask.ahead\n") > run.status().batches / 2
     warm_up = 2
     assert traced.count("\tlevel0.begins\n") <= 2 * run.status().batches + warm_up
+
+
+def reporters(trace: Path) -> list[str]:
+    """The process of each report in a trace."""
+    lines = [line.split("\t") for line in trace.read_text().splitlines()]
+    return [words[3] for words in lines if words[-1] == "task.reported"]
+
+
+@wallaroo.computation("end once")
+def end_once(event: str) -> str:
+    """End this process at the first event that names a folder, once the other task has reported."""
+    folder = Path(event)
+    note = folder / "staged by the other"
+    if folder.is_absolute() and not note.exists():
+        own = str(os.getpid())
+        while 2 * (reported := reporters(folder / "trace")).count(own) >= len(reported):
+            time.sleep(0.01)
+        note.write_text(min(staged(folder)))  # not what is staged ahead
+        os.kill(os.getpid(), signal.SIGKILL)
+    return event
+
+
+def ending_once(inputs: Path, outputs: Path) -> Application:
+    return build("ending", source(inputs, "in").to(end_once).to_sink(sink(outputs, "out")))
+
+
+def test_output_of_an_attempt_that_lost_another_task_does_not_stay_staged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(tracing.VARIABLE, str(tmp_path / "trace"))
+    lines = [str(tmp_path), *(f"{number:0100d}" for number in range(100))]
+    case = Case("ending", ending_once, {"in": lines}, exactly(*lines))
+    run, _ = of_case(case, tmp_path, monkeypatch, replace(STAGED, mark_bytes=50))
+    run.start()
+
+    assert run.wait(400)
+
+    assert run.exception is None
+    check(case, tmp_path)
+    assert (tmp_path / "staged by the other").read_text() not in staged(tmp_path)
 
 
 class Starting(ProcessJob):

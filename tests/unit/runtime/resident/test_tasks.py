@@ -108,8 +108,11 @@ def test_an_epoch_gives_the_reports_of_all_tasks(tasks: ResidentTasks) -> None:
 
 
 def test_a_task_that_dies_is_lost(tasks: ResidentTasks) -> None:
-    with pytest.raises(LostTaskError, match="task 0 has gone"):
+    """Its error has the others' reports: what they have staged is removed."""
+    with pytest.raises(LostTaskError, match="task 0 has gone") as raised:
         started(tasks, die, report(1)).run(EPOCH)
+
+    assert [found.attempt for found in raised.value.reports] == ["attempt 1"]
 
 
 def report_and_take(ahead: list[Ahead]) -> Callable[[socket.socket], None]:
