@@ -11,7 +11,7 @@ from typing import Any
 
 from wallaroo.api.application import Application
 from wallaroo.cli.application.loading import load_application
-from wallaroo.cli.terminal.options import add_application
+from wallaroo.cli.terminal.options import add_application, application_args
 from wallaroo.dataflow.graph import render
 from wallaroo.dataflow.graph.svg import svg
 from wallaroo.dataflow.plan import explain
@@ -61,8 +61,7 @@ def show_plan(options: argparse.Namespace) -> None:
 
 
 def _load(options: argparse.Namespace) -> Application:
-    rest = options.rest[1:] if options.rest[:1] == ["--"] else options.rest
-    return load_application(options.app, rest)
+    return load_application(options.app, application_args(options))
 
 
 def _add_app(

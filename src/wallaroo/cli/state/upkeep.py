@@ -26,7 +26,7 @@ from wallaroo.checkpoints.maintenance.verification import Report, verify
 from wallaroo.cli.application.loading import load_application
 from wallaroo.cli.state.keys import candidates
 from wallaroo.cli.terminal.formatting import counted
-from wallaroo.cli.terminal.options import add_application
+from wallaroo.cli.terminal.options import add_application, application_args
 from wallaroo.errors import CheckpointError
 from wallaroo.state.store.stored_checkpoint import checkpoint_folder
 from wallaroo.user_code.references import load
@@ -182,7 +182,7 @@ def _facts(report: Report) -> dict[str, Any]:
 
 def rollback_command(options: argparse.Namespace) -> None:
     """Roll a checkpoint back; print the dropped commits."""
-    application = load_application(options.app, options.rest)
+    application = load_application(options.app, application_args(options))
     dropped = roll_back(options.folder, options.to, application.plan)
     if not dropped:
         print(f"checkpoint {options.folder} is at commit {options.to} already")
@@ -219,7 +219,7 @@ def rename_command(options: argparse.Namespace) -> None:
 
 def load_command(options: argparse.Namespace) -> None:
     """Load state; print the number of keys loaded, and progress of large tables."""
-    application = load_application(options.app, options.rest)
+    application = load_application(options.app, application_args(options))
     rule = MERGE if options.merge else REPLACE if options.replace else ""
     rows_of_table = load("wallaroo.checkpoints.tables.files:rows_of_table")
     loaded = load_state(

@@ -36,6 +36,12 @@ def add_application(parser: argparse.ArgumentParser, rest: str) -> None:
     parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help=rest)
 
 
+def application_args(options: argparse.Namespace) -> list[str]:
+    """Return what follows APP, for commands that have no options of their own there."""
+    rest: list[str] = options.rest
+    return rest[1:] if rest[:1] == ["--"] else rest
+
+
 def add_header(parser: argparse.ArgumentParser, form: str = "") -> None:
     """Add the options for the header of frames; ``form`` begins their help."""
     parser.add_argument(

@@ -26,6 +26,11 @@ class CommandParser(argparse.ArgumentParser):
         self._words = list(sys.argv[1:] if args is None else args)
         return super().parse_args(args, namespace)
 
+    def _get_nargs_pattern(self, action: argparse.Action) -> str:
+        """Return the pattern of an argument's words; APP has no part in a '--' that follows it."""
+        pattern = super()._get_nargs_pattern(action)
+        return pattern.replace("A-*)", "A)") if action.dest == "app" else pattern
+
     def error(self, message: str) -> NoReturn:
         """Print the mistake, and the command that shows the options; exit."""
         what = re.sub(r"invalid \w+ value: ('.*')", r"\1 is not a number", message)

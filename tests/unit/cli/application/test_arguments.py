@@ -73,6 +73,12 @@ def test_an_applications_own_options_are_never_refused(app: str, words: list[str
     assert ended.value.code == 5
 
 
+def test_two_dashes_may_follow_the_application_at_once(app: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["run", app, "--", "--in", "n@h:1", "--chekpoint", "x"])
+    assert ended.value.code == 5
+
+
 def test_an_option_of_a_module_beside_the_application_is_its_own(app: str, tmp_path: Path) -> None:
     (tmp_path / "its_options.py").write_text("NAME = '--checkpoints'\n")
     with pytest.raises(SystemExit) as ended:
