@@ -23,7 +23,7 @@ from wallaroo.cli.terminal.kafka_address import (
 )
 from wallaroo.cli.terminal.options import add_header
 from wallaroo.cli.terminal.parser import EXIT_USAGE
-from wallaroo.errors import PipelineError, WallarooError, optional_library
+from wallaroo.errors import PeerError, PipelineError, WallarooError, optional_library
 
 OUT_BUFFER_BYTES = 1 << 20
 FLUSH_S = 0.2  # how long printed output may stay in the buffer
@@ -200,7 +200,14 @@ def _output(args: argparse.Namespace) -> Iterator[BinaryIO | None]:
     if args.no_write:
         yield None
     elif args.out is not None:
-        with args.out.open("ab" if args.resume else "wb", buffering=OUT_BUFFER_BYTES) as file:
+        try:
+            file = args.out.open("ab" if args.resume else "wb", buffering=OUT_BUFFER_BYTES)
+        except OSError as error:
+            raise PeerError(
+                f"--out: {args.out.absolute()} cannot be written: {error.strerror}. Name a file in "
+                f"a folder that exists and may be written to."
+            ) from None
+        with file:
             yield file
     else:
         with os.fdopen(os.dup(1), "wb", buffering=OUT_BUFFER_BYTES) as file:

@@ -55,6 +55,17 @@ def frames(*payloads: bytes) -> bytes:
     return b"".join(struct.pack(">I", len(payload)) + payload for payload in payloads)
 
 
+def test_a_file_that_cannot_be_written_is_named_with_the_remedy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "absent" / "out"
+    assert receive.main(arguments("--listen", "127.0.0.1:0", "--out", str(path))) == 1
+    assert capsys.readouterr().err == (
+        f"wallaroo receive: --out: {path} cannot be written: No such file or directory. Name a "
+        f"file in a folder that exists and may be written to.\n"
+    )
+
+
 def test_frames_are_printed_as_lines_and_the_command_ends_at_the_count() -> None:
     code, out, messages = command(
         "--form", "frames", "--count", "3", fed=frames(b"one", b"", b"three")
