@@ -159,7 +159,8 @@ def connect(target: Address, timeout_s: float) -> socket.socket:
                 raise PeerError(
                     f"cannot connect to {target[0]}:{target[1]} within {timeout_s:g} s: "
                     f"{error.strerror or error}. "
-                    "Is the application running, and does it listen there?"
+                    "Is the application running, and does it listen there? "
+                    "`wallaroo send --connect-timeout SECONDS` waits longer."
                 ) from None
             time.sleep(CONNECT_RETRY_S)
         else:

@@ -188,7 +188,9 @@ def test_a_file_that_cannot_be_read_is_named(capsys: pytest.CaptureFixture[str])
 def test_an_absent_target_is_an_error_after_the_timeout(capsys: pytest.CaptureFixture[str]) -> None:
     (port,) = free_ports(1)
     assert command("--to", f"127.0.0.1:{port}", "--numbers", "1", "--connect-timeout", "0.2") == 1
-    assert "cannot connect to 127.0.0.1" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "cannot connect to 127.0.0.1" in said
+    assert "`wallaroo send --connect-timeout SECONDS` waits longer." in said
 
 
 def test_a_target_that_goes_away_is_an_error() -> None:
