@@ -35,7 +35,11 @@ class VirtualClock:
 
     def advance(self, seconds: float) -> None:
         """Move the clock forward."""
-        self.now_ns += int(seconds * 1e9)
+        try:
+            self.now_ns += int(seconds * 1e9)
+        except (TypeError, OverflowError):
+            fix = "Pass a number, such as the total_seconds() of a timedelta."
+            raise _refused("seconds", f"{seconds!r:.60} is not a number.", fix) from None
 
 
 @dataclass(slots=True)
@@ -137,6 +141,8 @@ class LocalApplication:
         clock: VirtualClock | None = None,
         values_for: Iterable[str] = (),
     ):
+        if tasks < 1:
+            raise _refused("tasks", f"{tasks} is too few.", "Pass at least 1.")
         self._plan = application.plan
         self._tasks = tasks
         self.clock = clock or VirtualClock()
@@ -373,7 +379,11 @@ def _check_known(source: str, known: Iterable[str]) -> None:
 
 
 def _unusable(source: str, what: str, fix: str) -> WallarooParameterError:
-    return WallarooParameterError(Problem(f"source '{source}'", "", what, fix))
+    return _refused(f"source '{source}'", what, fix)
+
+
+def _refused(argument: str, what: str, fix: str) -> WallarooParameterError:
+    return WallarooParameterError(Problem(argument, "", what, fix))
 
 
 def _generated(generator: Any, limit: int) -> Iterator[Any]:

@@ -4,6 +4,7 @@ steps.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +172,19 @@ def test_the_clock_stamps_what_is_sent_and_moves_when_it_is_set() -> None:
     clock.advance(1.5)
 
     assert clock.now_ns == 1_500_000_000
+
+
+def test_a_time_that_is_no_number_is_refused() -> None:
+    running = LocalApplication(properties.totals())
+    span: Any = timedelta(seconds=5)
+    for let_pass in (running.idle, running.outage, running.clock.advance):
+        with pytest.raises(WallarooParameterError, match=r"^seconds: .*\(seconds=5\) is not a num"):
+            let_pass(span)
+
+
+def test_an_application_without_tasks_is_refused() -> None:
+    with pytest.raises(WallarooParameterError, match=r"^tasks: 0 is too few\. Pass at least 1\.$"):
+        run_local(properties.totals(), {"in": [b"ada"]}, tasks=0)
 
 
 def test_one_step_by_itself() -> None:
