@@ -20,7 +20,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from subprocess import TimeoutExpired
@@ -63,7 +63,9 @@ def main() -> int:
         if flinks:
             flink.split(events, args.events, split)
             if args.compare:
-                differing.update(_differing_in_flink(args.flink, folder / "compared"))
+                differing.update(
+                    _differing_in_flink(args.flink, flinks, folder / "compared", args.queries)
+                )
         with _source(args, folder, events) as source:
             for number in range(args.rounds):
                 for query in args.queries:
@@ -118,16 +120,18 @@ def _of_peer(python: str, who: str, query: str, events: int, split: Path) -> Cos
         return None
 
 
-def _differing_in_flink(python: str, folder: Path) -> Iterator[str]:
-    """Yield the queries whose rows differ in Flink, for a few events."""
+def _differing_in_flink(
+    python: str, flinks: Iterable[str], folder: Path, queries: Collection[str]
+) -> Iterator[str]:
+    """Yield those of the queries whose rows differ in Flink, for a few events."""
     folder.mkdir()
     events = folder / "events.jsonl"
     with events.open("wb") as file:
         file.writelines(lines(COMPARED))
     tables = oracle.opened(events)
     flink.split(events, COMPARED, folder)
-    for who in flink.APIS:
-        for query, rows in flink.rows(python, who, folder):
+    for who in flinks:
+        for query, rows in flink.rows(python, who, folder, queries):
             if oracle.final(query, rows) != oracle.expected(tables, query):
                 yield f"{query} in {who}"
 

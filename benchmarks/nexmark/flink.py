@@ -6,7 +6,7 @@ Where it runs: the benchmark's process, which starts ``peers.flink_nexmark`` in 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -51,10 +51,13 @@ def measured(python: str, who: str, query: str, events: int, folder: Path) -> Co
     return Cost.of_run(count, took["seconds"], {}, {who: took["cpu_s"]})
 
 
-def rows(python: str, who: str, folder: Path) -> Iterator[tuple[str, list[list[Any]]]]:
-    """Yield the queries that can be compared, with all rows.  Raises BenchmarkError."""
-    comparable = [query for query in QUERIES[who] if query not in INCOMPARABLE]
-    yield from _answers(python, who, "rows", folder, comparable)
+def rows(
+    python: str, who: str, folder: Path, queries: Collection[str]
+) -> Iterator[tuple[str, list[list[Any]]]]:
+    """Yield those of the queries that can be compared, with all rows.  Raises BenchmarkError."""
+    chosen = [query for query in QUERIES[who] if query in queries and query not in INCOMPARABLE]
+    if chosen:
+        yield from _answers(python, who, "rows", folder, chosen)
 
 
 def _answers(
