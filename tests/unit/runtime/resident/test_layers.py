@@ -15,10 +15,10 @@ CHANGES = st.lists(
 )
 
 
-@given(st.lists(CHANGES, min_size=3, max_size=6), KEYS, KEYS)
-def test_layers_over_a_view_read_as_if_all_had_been_written_to_it(
-    written: list[list[tuple[int, bytes, bytes | None]]], low: bytes, high: bytes
-) -> None:
+def layered(
+    written: list[list[tuple[int, bytes, bytes | None]]],
+) -> tuple[BufferedEntries, MemoryEntries]:
+    """The first changes in a view and the others in layers over it; and all in one place."""
     view, expected = MemoryEntries(), MemoryEntries()
     layers = [WriteLayer(), WriteLayer()]  # older, newer
     for number, changes in enumerate(written):
@@ -27,8 +27,15 @@ def test_layers_over_a_view_read_as_if_all_had_been_written_to_it(
             view.apply(changes)
         else:
             layers[number > 2].write({}, {NAME: changes})
+    of_layers = [layer.entries.get(NAME, {}) for layer in reversed(layers)]
+    return BufferedEntries(of_layers, view), expected
 
-    found = BufferedEntries([layer.entries.get(NAME, {}) for layer in reversed(layers)], view)
+
+@given(st.lists(CHANGES, min_size=3, max_size=6), KEYS, KEYS)
+def test_layers_over_a_view_read_as_if_all_had_been_written_to_it(
+    written: list[list[tuple[int, bytes, bytes | None]]], low: bytes, high: bytes
+) -> None:
+    found, expected = layered(written)
 
     for group in range(3):
         everything = list(found.scan(group, b"", b"\xff" * 3))
@@ -50,18 +57,10 @@ def test_a_layer_is_empty_until_something_was_written() -> None:
 def test_entries_with_some_prefixes_are_found_in_layers_over_a_view(
     written: list[list[tuple[int, bytes, bytes | None]]], first: list[int]
 ) -> None:
-    view, expected = MemoryEntries(), MemoryEntries()
-    layers = [WriteLayer(), WriteLayer()]
-    for number, changes in enumerate(written):
-        expected.apply(changes)
-        if number == 0:
-            view.apply(changes)
-        else:
-            layers[number > 2].write({}, {NAME: changes})
     some = [stored[0] for changes in written for _, stored, _ in changes[::2]]
     prefixes = sorted({bytes([each]) for each in (*first, *some) if each < 255})
 
-    found = BufferedEntries([layer.entries.get(NAME, {}) for layer in reversed(layers)], view)
+    found, expected = layered(written)
 
     for group in range(3):
         assert sorted(found.scan_each(group, prefixes)) == list(expected.scan_each(group, prefixes))
