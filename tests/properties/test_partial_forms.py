@@ -194,11 +194,11 @@ def test_a_step_whose_events_share_no_accumulator_is_tried_again_later() -> None
     (step,) = (
         step for stage in application("sum").plan.stages for step in stage.steps if step.is_stateful
     )
-    reductions.note(step, 9, 9)
+    reductions.note(step, 9, 9, 3)
     assert reductions.is_worth_it(step)  # too few to judge by
-    reductions.note(step, 100, 10)
+    reductions.note(step, 100, 10, 3)
     assert reductions.is_worth_it(step)
-    reductions.note(step, 100, 90)
+    reductions.note(step, 100, 90, 3)
     assert [reductions.is_worth_it(step) for _ in range(5)] == [False] * 3 + [True] * 2
 
 

@@ -254,33 +254,39 @@ class ValueColumn:
         return True
 
 
-class FrameColumn:
+class ListColumn:
+    """Values that stay as they are until their block is full, and of which none is dropped."""
+
+    __slots__ = ("atoms", "put")
+
+    def __init__(self) -> None:
+        self.atoms: list[Any] = []
+        self.put: Callable[[Any], None] = self.atoms.append
+
+    def take_values(self) -> list[Any]:
+        values = list(self.atoms)
+        self.atoms.clear()
+        return values
+
+    def keep(self, places: list[int]) -> bool:
+        """Return False: a payload may turn out to be none when it is decoded."""
+        return False
+
+
+class FrameColumn(ListColumn):
     """Payloads: bytes, which cannot change.
 
     Each is another object, so a pickler has nothing to remember: ``marshal`` needs half of its
     time.  Version 2 of its format is the last one that remembers nothing.
     """
 
-    __slots__ = ("atoms", "put")
-
-    def __init__(self) -> None:
-        self.atoms: list[bytes] = []
-        self.put: Callable[[Any], None] = self.atoms.append
+    __slots__ = ()
 
     def take(self) -> bytes:
         """Return the payloads, packed."""
         payloads = marshal.dumps(self.atoms, _MARSHAL_VERSION)
         self.atoms.clear()
         return payloads
-
-    def take_values(self) -> list[bytes]:
-        payloads = list(self.atoms)
-        self.atoms.clear()
-        return payloads
-
-    def keep(self, places: list[int]) -> bool:
-        """Return False: a payload may turn out to be none when it is decoded."""
-        return False
 
 
 class SerializedColumn:
@@ -318,18 +324,17 @@ class SerializedColumn:
         return True
 
 
-class AccumulatorColumn:
+class AccumulatorColumn(ListColumn):
     """Accumulators, to which nothing else refers.
 
     They are pickled at once when their block is full: that takes an eighth of the time.
     ``not_packed`` raises the error of one that cannot be pickled.
     """
 
-    __slots__ = ("_not_packed", "atoms", "put")
+    __slots__ = ("_not_packed",)
 
     def __init__(self, not_packed: Callable[[Any, BaseException], None]):
-        self.atoms: list[Any] = []
-        self.put: Callable[[Any], None] = self.atoms.append
+        super().__init__()
         self._not_packed = not_packed
 
     def take(self) -> bytes:
@@ -344,15 +349,6 @@ class AccumulatorColumn:
                 except BaseException as error:
                     self._not_packed(accumulator, error)
             raise
-
-    def take_values(self) -> list[Any]:
-        accumulators = list(self.atoms)
-        self.atoms.clear()
-        return accumulators
-
-    def keep(self, places: list[int]) -> bool:
-        """Return False: there is one per key."""
-        return False
 
 
 Unpacked = tuple[list[Any], list[Any]]
@@ -429,26 +425,24 @@ PICKLED = Packing(Kind.VALUES, pickled, pickle.loads, ATOMIC, ValueColumn, _unpa
 FRAMES = Packing(Kind.FRAMES, pickled, pickle.loads, ATOMIC, FrameColumn, _unpack_frames)
 
 
-def _raise(accumulator: Any, error: BaseException) -> None:
-    raise error
-
-
 def _unpack_accumulators(packed: bytes) -> Unpacked:
     keys, content = pickle.loads(packed)
     return keys, pickle.loads(content)
 
 
-def accumulators(
-    packing: Packing, not_packed: Callable[[Any, BaseException], None] = _raise
-) -> Packing:
+def unpack_accumulators(packing: Packing) -> Callable[[bytes], Unpacked]:
+    """Return the ``unpack`` of accumulators in an application with this packing."""
+    return packing.unpack if packing.kind is Kind.SERIALIZED else _unpack_accumulators
+
+
+def accumulators(packing: Packing, not_packed: Callable[[Any, BaseException], None]) -> Packing:
     """Return the packing of accumulators in an application with this one."""
-    if packing.kind is Kind.SERIALIZED:
-        return replace(packing, kind=Kind.ACCUMULATORS)
+    is_own = packing.kind is Kind.SERIALIZED
     return replace(
         packing,
         kind=Kind.ACCUMULATORS,
-        column=partial(AccumulatorColumn, not_packed),
-        unpack=_unpack_accumulators,
+        column=packing.column if is_own else partial(AccumulatorColumn, not_packed),
+        unpack=unpack_accumulators(packing),
     )
 
 

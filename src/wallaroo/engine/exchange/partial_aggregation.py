@@ -42,7 +42,7 @@ from wallaroo.steps.windows.spec import RangeWindowSpec
 from wallaroo.steps.windows.step import WindowStep
 
 KEY_TYPES = frozenset({str, bytes, int})
-EVENTS_EACH_MAX = 10  # on average, of as many accumulators as a task keeps before it sends them
+EVENTS_EACH_MAX = 10  # events per accumulator that waits, on average; then they are sent
 
 
 class _Sums(NamedTuple):
@@ -220,10 +220,10 @@ class PartialAggregation:
         self.by_key = None
         self.upper = self.lower - 1
 
-    def note_reduction(self, reductions: Reductions) -> None:
+    def note_reduction(self, reductions: Reductions, each_min: int) -> None:
         """Note how many accumulators were sent, and for how many events."""
         events = sum(each.events for each in self._waiting.sent)
-        reductions.note(self._step, events, self._waiting.accumulators)
+        reductions.note(self._step, events, self._waiting.accumulators, each_min)
 
     @property
     def sent(self) -> list[PreAggregated]:
@@ -255,6 +255,7 @@ class PartialAggregationExchange(NamedTuple):
 
     aggregation: PartialAggregation
     exchange: Exchange
+    calls: Partial
     reductions: Reductions
 
     def turn(self, partition: str) -> None:
@@ -269,7 +270,7 @@ class PartialAggregationExchange(NamedTuple):
     def finish(self, receipt_ms: int) -> Iterator[tuple[int, Block]]:
         """Yield ``(task, block)`` for each bucket that is not empty."""
         self.aggregation.send()
-        self.aggregation.note_reduction(self.reductions)
+        self.aggregation.note_reduction(self.reductions, self.calls.events_min)
         yield from self.exchange.finish(receipt_ms)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from wallaroo.steps.windows.aggregation import calls_of
 from wallaroo.steps.windows.step import WindowStep
 
 
@@ -18,9 +17,8 @@ class Reductions:
     """Limits of partial aggregation, and memory of the steps for which it is not worth it.
 
     A task sends its accumulators when there are ``accumulators_max``, or ten times as many events
-    in them.  A batch of ``events_min``
-    shows how many events share one; if too few do, those of the next ``plain_batches`` cross the
-    shuffle one by one.
+    in them.  A batch of ``events_min`` shows how many events share one; if too few do, those of the
+    next ``plain_batches`` cross the shuffle one by one.
     """
 
     def __init__(
@@ -38,11 +36,11 @@ class Reductions:
             self._plain[step] = left - 1
         return not left
 
-    def note(self, step: WindowStep[Any, Any], events: int, accumulators: int) -> None:
-        """Note how many accumulators a batch's events had."""
-        partial = calls_of(step.aggregation).partial
-        assert partial is not None  # ``WindowStep.adds_up``
-        if events >= self._events_min and events < partial.events_min * accumulators:
+    def note(
+        self, step: WindowStep[Any, Any], events: int, accumulators: int, each_min: int
+    ) -> None:
+        """Note how many accumulators a batch's events had; ``each_min`` events pay for one."""
+        if self._events_min <= events < each_min * accumulators:
             self._plain[step] = self._plain_batches
 
 

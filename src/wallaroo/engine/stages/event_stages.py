@@ -19,7 +19,7 @@ from wallaroo.dataflow.plan.model import (
     ToSinks,
 )
 from wallaroo.engine.blocks.blocks import Block
-from wallaroo.engine.blocks.packing import FRAMES, Kind, accumulators
+from wallaroo.engine.blocks.packing import FRAMES, Kind, unpack_accumulators
 from wallaroo.engine.exchange.exchange import Exchange
 from wallaroo.engine.exchange.outputs import (
     emit_branched,
@@ -90,8 +90,8 @@ class EventStageBuilder:
         self.time = time
         self.site = site
         self.policy = site.policy(stage)
-        packings = FRAMES, site.packing, accumulators(site.packing)
-        self.unpack_by_kind = {packing.kind: packing.unpack for packing in packings}
+        self.unpack_by_kind = {packing.kind: packing.unpack for packing in (FRAMES, site.packing)}
+        self.unpack_by_kind[Kind.ACCUMULATORS] = unpack_accumulators(site.packing)
         leave = stage.exit
         self.exchange: Any = self.open_exchange(leave) if isinstance(leave, ToExchange) else None
 
@@ -116,7 +116,9 @@ class EventStageBuilder:
             return exchange
         lost = partial(site.lost, step)
         aggregation = PartialAggregation(step, exchange, self.time, lost)
-        return PartialAggregationExchange(aggregation, exchange, site.reductions)
+        calls = calls_of(step.aggregation).partial
+        assert calls is not None  # ``WindowStep.adds_up``
+        return PartialAggregationExchange(aggregation, exchange, calls, site.reductions)
 
     def state(self, step: Step, read: Read) -> KeyedState:
         evolution = self.site.plan.evolution.get(step.step_name)
@@ -213,11 +215,9 @@ class EventStageBuilder:
         if leave.pre_aggregated is not None and isinstance(exchange, PartialAggregationExchange):
             key_failed = self.policy(leave.extractor or leave.pre_aggregated)
             failed = self.policy(leave.pre_aggregated)
-            calls = calls_of(leave.pre_aggregated.aggregation).partial
-            assert calls is not None  # ``WindowStep.adds_up``
             return emit_partial_aggregates(
                 collected if leave.extractor is None else leave.extractor.function,
-                calls,
+                exchange.calls,
                 exchange.aggregation,
                 self.time,
                 key_failed,
