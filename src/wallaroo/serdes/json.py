@@ -53,7 +53,8 @@ class Json(Serde[Event]):
 
     For events of several classes: ``Json(Person | Bid, tag="kind")``.  The field of that name holds
     the class of an object: the class's name in lower case, or a value that a field of that name in
-    the class allows (a ``Literal``).  Encoders write it.
+    the class allows (a ``Literal``).  Encoders write it.  ``Json(Bid | None, tag="kind")`` drops
+    events of all other classes.
 
     With ``schema_registry`` payloads begin with the id of their JSON Schema; encoders register
     ``schema`` (a dict, or its text).  Events are checked by their type, not by the schema.

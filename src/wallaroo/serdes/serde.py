@@ -26,6 +26,8 @@ class Codec(ABC):
 
     is_line: ClassVar[bool] = False  # a payload is a line of text, without its newline
     event_class: type[Any] | None = None  # that of every event; None if they differ
+    # decodes as ``decode`` does, but fails with errors of any kind; None: nothing is quicker
+    quick: Callable[[Any], Any] | None = None
 
     def __init__(self, *arguments: Any):
         self._arguments = arguments

@@ -128,7 +128,8 @@ class TypedCodec(Codec):
     The type may be None: values are as they are.
 
     The format is JSON or MessagePack.  With ``tag`` the type is a union of classes, and the field
-    of that name holds the name of the value's class.
+    of that name holds the name of the value's class.  If the union has None, too, it is the value
+    of payloads of any other class.
     """
 
     format: ClassVar[Any]  # msgspec.json or msgspec.msgpack
@@ -144,6 +145,7 @@ class TypedCodec(Codec):
         self._write = self.format.Encoder(enc_hook=written, order=order).encode
         self._plain = self.format.Decoder().decode
         self._read = self._reader(kind) if tag is None else self._tagged(kind, tag)
+        self.quick = self._read
         self._tag = tag
         # msgspec writes NaN as null: only types that may hold a float need a second check
         may_hold_nan = not parts or inspect.FloatType in parts or inspect.AnyType in parts
@@ -185,18 +187,32 @@ class TypedCodec(Codec):
             msgspec.defstruct("Tagged", [("tag", str)], rename={"tag": tag})
         ).decode
 
-        by_head = _heads(tag, readers) if self.format is msgspec.json else {}
+        drops_others = type(None) in get_args(kind)
 
-        def read_tagged(payload: Any) -> Any:
-            if by_head and type(payload) is bytes:
-                read = by_head.get(payload[: payload.find(b",")])
-                if read is not None:
-                    return read(payload)
+        def read_by_tag(payload: Any) -> Any:
             name = read_tag(payload).tag
             read = readers.get(name) or readers.get(name.lower())
-            if read is None:
-                raise ShapeError(f"expected one of {choices}, got {name!r}", tag)
-            return read(payload)
+            if read is not None:
+                return read(payload)
+            if drops_others:
+                return None
+            raise ShapeError(f"expected one of {choices}, got {name!r}", tag)
+
+        if self.format is not msgspec.json:
+            return read_by_tag
+        by_head = _heads(tag, readers)
+        width = min(map(len, by_head))
+        # most objects begin with the tag: a part of fixed length, which is found for less than the
+        # first comma, is all of the shortest class's head
+        beginning = slice(0, width)
+        whole = {head: read for head, read in by_head.items() if len(head) == width}.get
+
+        def read_tagged(payload: Any) -> Any:
+            if type(payload) is bytes:
+                read = whole(payload[beginning]) or by_head.get(payload[: payload.find(b",")])
+                if read is not None:
+                    return read(payload)
+            return read_by_tag(payload)
 
         return read_tagged
 
@@ -226,11 +242,13 @@ def by_tag(kind: Any, tag: str) -> dict[str, Any]:
     """Return the classes of a union by the texts that name them in the field ``tag``.
 
     A class is named by the values that its own field of that name allows (a ``Literal``), or by its
-    name in lower case.
+    name in lower case.  None has no name.
     """
     classes = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
     named: dict[str, Any] = {}
     for each in classes:
+        if each is type(None):
+            continue
         if not isinstance(each, type):
             raise _unusable(f"tag={tag!r} is for a union of classes, not {each}")
         own = get_args(get_type_hints(each).get(tag)) or (each.__name__.lower(),)

@@ -473,6 +473,13 @@ class Decoder(Step, Generic[Out]):
         self.key_of = key_of
 
     @property
+    def quick(self) -> Callable[[Any], Any]:
+        """Return a function that decodes as ``function`` does; its errors may be of any kind."""
+        codec = getattr(self.function, "__self__", None)
+        quick: Callable[[Any], Any] | None = getattr(codec, "quick", None)
+        return self.function if quick is None else quick
+
+    @property
     def has_key_place(self) -> bool:
         """Return whether the key of an event is known before it is decoded."""
         return self.key_place is not None or self.key_of is not None

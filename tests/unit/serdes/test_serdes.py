@@ -362,6 +362,25 @@ def test_the_class_is_named_anywhere_and_in_any_form(payload: Any) -> None:
     assert events.decode(payload) == Person("a,b")
 
 
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b'{"kind":"personal","name":"a,b"}',
+        b'{"kind":"auctioneer","name":"a,b"}',
+        b'{"kind": "bid", "name": "a,b"}',
+        b'{"name":"a,b","kind":"sale"}',
+    ],
+)
+def test_a_union_with_none_has_none_for_all_other_classes(payload: bytes) -> None:
+    events = Json(Person | None, tag="kind").decoder
+
+    assert events.decode(payload) is None
+    assert events.decode(b'{"kind":"person","name":"a,b"}') == Person("a,b")
+    for broken in (b'{"kind":"bid"', b"{}", b'{"kind":"person"}'):
+        with pytest.raises(ValueError, match=r"truncated|required"):
+            events.decode(broken)
+
+
 def test_an_object_that_is_cut_after_its_class_is_no_event() -> None:
     decode = Json(Person | Auction, tag="kind").decoder.decode
     for payload in (b'{"kind":"person"', b'{"kind":"person",', b'{"kind":"person"x'):

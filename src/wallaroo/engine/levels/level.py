@@ -51,7 +51,7 @@ class SourceReader:
 def source_reader(stages: LevelStages, builder: StageBuilder, batch: BatchTime) -> SourceReader:
     """Build the head of a stage that reads a source."""
     emit = stages.built[builder.stage.id].emit
-    decode = source_of(stages.plan, builder.stage).decoder.function
+    decode = source_of(stages.plan, builder.stage).decoder.quick
     receipts = receipts_of(stages, builder, batch) if stages.plan.has_time else None
     if receipts is not None:
         decode = receipts.decoding(decode)
@@ -214,7 +214,7 @@ class Level:
         framing = plan.config.wire_framing
         payloads = frame_splitter(framing)(run) if isinstance(run, bytes) else run
         self._receipt_ms = max(self._receipt_ms, receipt_ms)
-        decode = plan.decoder.function
+        decode = plan.decoder.quick
         if head.receipts is not None:
             head.receipts.begin(receipt_ms, partition, times)
             decode = head.receipts.decoding(decode)

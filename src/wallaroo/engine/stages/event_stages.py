@@ -56,6 +56,7 @@ from wallaroo.engine.stages.readers import (
     decode_timed,
     emit_events,
     emit_timed_events,
+    explained,
     ship_by_declared_key,
 )
 from wallaroo.engine.stages.stage_builder import (
@@ -271,7 +272,7 @@ class EventStageBuilder:
     ) -> Callable[[Payloads], None]:
         """Return a function that decodes payloads for ``emit``, or ships them as they are."""
         decoder = source_of(self.site.plan, self.stage).decoder
-        failed = self.policy(decoder)
+        failed = explained(decoder, self.policy(decoder))
         filtered = self.site.lost(decoder, Loss.FILTERED)
         leave = self.stage.exit
         if not isinstance(leave, ToExchange) or not leave.is_raw:
@@ -318,7 +319,7 @@ class EventStageBuilder:
         """Return the decoder of a block's frames, and the handler of those it cannot decode."""
         producer = self.site.plan.stages[block.origin]
         decoder = source_of(self.site.plan, producer).decoder
-        return decoder, self.site.policy(producer)(decoder)
+        return decoder, explained(decoder, self.site.policy(producer)(decoder))
 
 
 def _measured(operator: Operator, around: Around, place: int) -> Operator:

@@ -42,6 +42,22 @@ class SplitFrames:
         """Do nothing: no frame waits for others."""
 
 
+def explained(decoder: Decoder[Any], failed: OnError) -> OnError:
+    """Return the handler of payloads that ``decoder.quick`` has failed for.
+
+    It passes the error with which the decoder itself fails on.
+    """
+
+    def explain(payload: Any, error: BaseException, key: Any) -> None:
+        try:
+            decoder.function(payload)
+        except BaseException as own:
+            error = own
+        failed(payload, error, key)
+
+    return failed if decoder.quick is decoder.function else explain
+
+
 def decode_and_emit(
     decode: Callable[[Any], Any], emit: Emit, failed: OnError, filtered: Cell = UNCOUNTED
 ) -> Callable[[Payloads], None]:
@@ -240,7 +256,7 @@ def decode_keyed(
     decoder: Decoder[Any], emit: Emit, failed: OnError, filtered: Cell = UNCOUNTED
 ) -> Keyed:
     """Return the head of a stage after a shuffle that carries undecoded payloads."""
-    decode = decoder.function
+    decode = decoder.quick
 
     def run(keys: list[Any], payloads: list[Any]) -> None:
         for key, payload in zip(keys, payloads, strict=True):
@@ -286,7 +302,7 @@ def decode_timed(
     filtered: Cell = UNCOUNTED,
 ) -> Timed:
     """Return the head of a stage after a shuffle of undecoded payloads with their times."""
-    decode = decoder.function
+    decode = decoder.quick
 
     def run(keys: list[Any], payloads: list[Any], times: list[int], marks: list[int]) -> None:
         for key, payload, time.event_ns, time.watermark_ns in zip(
