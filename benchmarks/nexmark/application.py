@@ -14,8 +14,9 @@ import argparse
 from typing import Any
 
 import wallaroo
-from benchmarks.nexmark.events import ROWS, SERDE
-from benchmarks.nexmark.queries import QUERIES
+from benchmarks.nexmark.events import ROWS, Bid
+from benchmarks.nexmark.queries import KINDS, QUERIES
+from wallaroo.serdes import Json
 
 SOURCE = "nexmark"
 
@@ -39,7 +40,8 @@ def application_setup(args: list[str]) -> wallaroo.Application:
         rows = blocks.QUERIES[options.query](read)
         encoder: Any = blocks.as_objects
     else:
-        rows = QUERIES[options.query](read(SERDE.decoder))
+        kinds = KINDS.get(options.query, Bid) | None  # others are dropped
+        rows = QUERIES[options.query](read(Json(kinds, tag="type").decoder))
         encoder = ROWS.encoder
     sink = wallaroo.FileSinkConfig(options.rows, encoder, form="lines")
     pipeline = rows.to_sink(sink)

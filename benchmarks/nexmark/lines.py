@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.nexmark import queries
 
-SHARED = frozenset({"timed", "bids", "Events", "Rows", "QUERIES"})
+SHARED = frozenset({"timed", "Events", "Rows", "QUERIES"})
 BLANK = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 
 

@@ -46,39 +46,43 @@ TEN_SECONDS = wallaroo.range_windows(10 * SECOND)
 PER_DAY = wallaroo.range_windows(DAY).with_early_results(10 * SECOND)
 
 
+# what queries read that do not read bids alone
+KINDS: dict[str, Any] = {
+    **dict.fromkeys(("q3", "q8"), Person | Auction),
+    **dict.fromkeys(("q4", "q6", "q9", "q20"), Auction | Bid),
+    "q23": Event,
+}
+
+
 def timed(events: Events) -> Events:
     return events.with_event_time(time_of, delay=DELAY)
-
-
-def bids(events: Events) -> Events:
-    return events.filter(is_bid)
 
 
 # --- one event, one row ---
 
 
-def q0(events: Events) -> Rows:
+def q0(bids: Events) -> Rows:
     """Pass through."""
-    return bids(events).map(lambda b: (b.auction, b.bidder, b.price, b.at, b.extra))
+    return bids.map(lambda b: (b.auction, b.bidder, b.price, b.at, b.extra))
 
 
-def q1(events: Events) -> Rows:
+def q1(bids: Events) -> Rows:
     """Currency conversion."""
-    return bids(events).map(lambda b: (b.auction, b.bidder, euros(b), b.at, b.extra))
+    return bids.map(lambda b: (b.auction, b.bidder, euros(b), b.at, b.extra))
 
 
 def euros(bid: Bid) -> float:
     return bid.price * 908 / 1000
 
 
-def q2(events: Events) -> Rows:
+def q2(bids: Events) -> Rows:
     """Selection."""
-    return bids(events).filter(lambda b: b.auction % 123 == 0).map(lambda b: (b.auction, b.price))
+    return bids.filter(lambda b: b.auction % 123 == 0).map(lambda b: (b.auction, b.price))
 
 
-def q10(events: Events) -> Rows:
+def q10(bids: Events) -> Rows:
     """Log to a file system, the folders as columns."""
-    return bids(events).map(
+    return bids.map(
         lambda b: (
             b.auction,
             b.bidder,
@@ -97,23 +101,17 @@ def clock(bid: Bid) -> datetime:
 SIDE_INPUT = {number: f"side {number}" for number in range(10_000)}
 
 
-def q13(events: Events) -> Rows:
+def q13(bids: Events) -> Rows:
     """Join with a bounded side input."""
-    return bids(events).map(
-        lambda b: (b.auction, b.bidder, b.price, b.at, SIDE_INPUT[b.auction % 10_000])
-    )
+    return bids.map(lambda b: (b.auction, b.bidder, b.price, b.at, SIDE_INPUT[b.auction % 10_000]))
 
 
-def q14(events: Events) -> Rows:
+def q14(bids: Events) -> Rows:
     """Calculation."""
-    return (
-        bids(events)
-        .filter(lambda b: 1_000_000 < euros(b) < 50_000_000)
-        .map(
-            lambda b: (
-                *(b.auction, b.bidder, euros(b), time_type(clock(b).hour), b.at),
-                *(b.extra, b.extra.count("c")),
-            )
+    return bids.filter(lambda b: 1_000_000 < euros(b) < 50_000_000).map(
+        lambda b: (
+            *(b.auction, b.bidder, euros(b), time_type(clock(b).hour), b.at),
+            *(b.extra, b.extra.count("c")),
         )
     )
 
@@ -127,9 +125,9 @@ def time_type(hour: int) -> str:
 CHANNEL_IDS = {"apple": "0", "google": "1", "facebook": "2", "baidu": "3"}
 
 
-def q21(events: Events) -> Rows:
+def q21(bids: Events) -> Rows:
     """Add the channel's id."""
-    return bids(events).map(with_channel_id)
+    return bids.map(with_channel_id)
 
 
 def with_channel_id(bid: Bid) -> tuple[Any, ...] | None:
@@ -142,11 +140,9 @@ def with_channel_id(bid: Bid) -> tuple[Any, ...] | None:
     return bid.auction, bid.bidder, bid.price, bid.channel, number
 
 
-def q22(events: Events) -> Rows:
+def q22(bids: Events) -> Rows:
     """Folders of a URL."""
-    return bids(events).map(
-        lambda b: (b.auction, b.bidder, b.price, b.channel, *b.url.split("/", 6)[3:6])
-    )
+    return bids.map(lambda b: (b.auction, b.bidder, b.price, b.channel, *b.url.split("/", 6)[3:6]))
 
 
 # --- joins of tables ---
@@ -177,7 +173,7 @@ def q20(events: Events) -> Rows:
     """Expand bids with their auction."""
     items = events.filter(lambda e: is_auction(e) and e.category == 10).key_by(auction_of)
     return (
-        bids(events)
+        events.filter(is_bid)
         .key_by(auction_of)
         .join(items, lambda bid, item: (*bid_row(bid), *auction_row(item)), within=None)
     )
@@ -197,7 +193,7 @@ def auction_row(a: Auction) -> tuple[Any, ...]:
 def q23(events: Events) -> Rows:
     """Expand bids with their bidder and the bidder's auctions."""
     people = events.filter(is_person).key_by(person_of)
-    bidders = bids(events).key_by(person_of).join(people, within=None, name="bidder")
+    bidders = events.filter(is_bid).key_by(person_of).join(people, within=None, name="bidder")
     return bidders.join(
         events.filter(is_auction).key_by(person_of),
         lambda found, item: (*bid_row(found[0]), *person_row(found[1]), *auction_row(item)),
@@ -216,7 +212,7 @@ def person_row(p: Person) -> tuple[Any, ...]:
 def winning_bids(events: Events) -> wallaroo.Pipeline[tuple[Any, Any]]:
     traded = timed(events)
     best = MinBy(lambda b: (-b.price, b.at))
-    offers = bids(traded).key_by(auction_of)
+    offers = traded.filter(is_bid).key_by(auction_of)
     auctions = traded.filter(is_auction).key_by(auction_of)
     return auctions.join(offers, until=lambda a: a.expires * MS, over=best)
 
@@ -271,18 +267,18 @@ def counted(result: wallaroo.WindowResult[int]) -> tuple[int, int, int, int]:
     return result.key, result.value, result.window.start // MS, result.window.end // MS
 
 
-def q5(events: Events) -> Rows:
+def q5(bids: Events) -> Rows:
     """Auctions with the most bids in the last ten seconds, every two seconds."""
     hot = TEN_SECONDS.with_slide(2 * SECOND).over(Count(), with_window=True)
     most = wallaroo.range_windows(2 * SECOND).over(MaxBy(lambda hot: hot.value, ties=True))
-    counts = timed(bids(events)).key_by(auction_of).to(hot)
+    counts = timed(bids).key_by(auction_of).to(hot)
     return counts.collect().to(most).flat_map(lambda rows: rows).map(counted)
 
 
-def q7(events: Events) -> Rows:
+def q7(bids: Events) -> Rows:
     """Highest bids of every ten seconds."""
     highest = TEN_SECONDS.over(MaxBy(lambda bid: bid.price, ties=True))
-    found = timed(bids(events)).collect().to(highest).flat_map(lambda rows: rows)
+    found = timed(bids).collect().to(highest).flat_map(lambda rows: rows)
     return found.map(lambda b: (b.auction, b.price, b.bidder, b.at, b.extra))
 
 
@@ -291,23 +287,23 @@ def q8(events: Events) -> Rows:
     both = combine_of(
         name=First(lambda e: e.name).where(is_person), sales=Count().where(is_auction)
     )
-    traders = timed(events).filter(lambda e: not is_bid(e)).key_by(person_of)
+    traders = timed(events).key_by(person_of)
     found = traders.to(TEN_SECONDS.over(both, with_window=True))
     return found.filter(lambda r: r.value["name"] and r.value["sales"]).map(
         lambda r: (r.key, r.value["name"], r.window.start // MS)
     )
 
 
-def q11(events: Events) -> Rows:
+def q11(bids: Events) -> Rows:
     """Bids of a user's sessions."""
     sessions = wallaroo.session_windows(10 * SECOND).over(Count(), with_window=True)
-    return timed(bids(events)).key_by(lambda b: b.bidder).to(sessions).map(counted)
+    return timed(bids).key_by(lambda b: b.bidder).to(sessions).map(counted)
 
 
-def q12(events: Events) -> Rows:
+def q12(bids: Events) -> Rows:
     """Bids of a user in ten seconds of the clock."""
     windows = TEN_SECONDS.over(Count(), with_window=True)
-    return bids(events).key_by(lambda b: b.bidder).to(windows).map(counted)
+    return bids.key_by(lambda b: b.bidder).to(windows).map(counted)
 
 
 # --- statistics of a day, as they change ---
@@ -335,16 +331,16 @@ BIDDING = combine_of(
 )
 
 
-def q15(events: Events) -> Rows:
+def q15(bids: Events) -> Rows:
     """Bidding statistics."""
-    statistics = timed(bids(events)).collect().to(PER_DAY.over(BIDDING, with_window=True))
+    statistics = timed(bids).collect().to(PER_DAY.over(BIDDING, with_window=True))
     return statistics.map(lambda r: (r.window.start // MS, *r.value.values()))
 
 
-def q16(events: Events) -> Rows:
+def q16(bids: Events) -> Rows:
     """Bidding statistics of a channel."""
     day = combine_of(newest=Max(lambda b: b.at), **BIDDING.parts)
-    found = timed(bids(events)).key_by(lambda b: b.channel).to(PER_DAY.over(day, with_window=True))
+    found = timed(bids).key_by(lambda b: b.channel).to(PER_DAY.over(day, with_window=True))
     return found.map(daily)
 
 
@@ -353,11 +349,11 @@ def daily(result: wallaroo.WindowResult[dict[str, int]]) -> tuple[Any, ...]:
     return result.key, result.window.start // MS, newest // 60_000, *numbers
 
 
-def q17(events: Events) -> Rows:
+def q17(bids: Events) -> Rows:
     """Bidding statistics of an auction."""
     price = Sum(lambda b: b.price)
     prices = combine_of(**BIDS, least=Min(price.of), greatest=Max(price.of), total=price)
-    found = timed(bids(events)).key_by(auction_of).to(PER_DAY.over(prices, with_window=True))
+    found = timed(bids).key_by(auction_of).to(PER_DAY.over(prices, with_window=True))
     return found.map(traded)
 
 
@@ -382,9 +378,9 @@ def last_bid(bid: Bid, last: Last) -> tuple[Any, ...] | None:
     return bid_row(bid)
 
 
-def q18(events: Events) -> Rows:
+def q18(bids: Events) -> Rows:
     """A bidder's last bid for an auction."""
-    return bids(events).key_by(lambda b: (b.bidder, b.auction)).to(last_bid).latest_per_key()
+    return bids.key_by(lambda b: (b.bidder, b.auction)).to(last_bid).latest_per_key()
 
 
 class Best:
@@ -403,9 +399,9 @@ def ten_best(bid: Bid, best: Best) -> list[tuple[Any, ...]]:
     return [(*bid_row(top[place]), place + 1) for place in range(rank, len(top))]
 
 
-def q19(events: Events) -> Rows:
+def q19(bids: Events) -> Rows:
     """The ten best bids of an auction."""
-    ranks = bids(events).key_by(auction_of).to(ten_best)
+    ranks = bids.key_by(auction_of).to(ten_best)
     return ranks.key_by(lambda row: (row[0], row[-1])).latest_per_key()
 
 
