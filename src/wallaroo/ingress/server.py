@@ -28,6 +28,7 @@ LEAD_S = 0.002  # before a batch begins, to the time that two publications took
 LEAD_DECAY = 0.9  # factor of the longest publication, with each that is shorter
 PAUSE_S = 0.001  # after a pass that read little, so that many small messages arrive in one read
 BUSY_PAUSE_S = 0.004  # the same, if they were many: each pass has a publication (and fsync)
+SPARSE_S = 0.004  # after a pass that waited so long for its input, the next one does not pause
 LITTLE_BYTES = 64 * 1024
 CONNECTIONS_MAX = 1 << 16
 MANY_EVENTS = 64  # in a pass
@@ -73,6 +74,7 @@ class Ingress:
         try:
             while not self._parent.is_stopping:
                 asked_ns = time.time_ns()
+                asked = time.monotonic()
                 events = self._selector.select(self._wait_s())
                 began = time.monotonic()
                 before = self._unanswered_events()
@@ -85,6 +87,8 @@ class Ingress:
                     looked_after_at = began
                     for listener in self._listeners:
                         listener.look_after(began)
+                if began - asked > SPARSE_S:
+                    continue  # messages this far apart do not arrive together
                 until = began + pause_s(count, self._unanswered_events() - before)
                 if self._held_until is not None:
                     until = min(until, self._held_until)
