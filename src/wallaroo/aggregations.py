@@ -41,9 +41,12 @@ from wallaroo.steps.windows.aggregation import (
     BoundAggregation,
     Filtered,
     Partial,
+    adds_up_exactly,
     as_it_is,
+    as_result,
     calls_of,
     partial_of_values,
+    partial_that_keeps,
     wrong_option,
 )
 from wallaroo.steps.windows.spec import Window
@@ -60,6 +63,7 @@ Event = TypeVar("Event")
 Value = TypeVar("Value")
 Of = Callable[[Any], Any] | None
 OfOrColumn = Callable[[Any], Any] | str | None
+_NAN = ("NaN",)  # in a set: a NaN equals nothing, not even another one
 
 
 def _itself(event: Any) -> Any:
@@ -79,7 +83,13 @@ def _function(given: Any, option: str = "of") -> Callable[[Any], Any]:
 
 
 class _Named(Aggregation[Any, Any, Any]):
-    """An aggregation whose step has its class's name, in lower case."""
+    """An aggregation whose step has its class's name, in lower case.
+
+    ``_keep`` is called for what an accumulator keeps of events.
+    """
+
+    has_any_order: ClassVar[bool] = False  # the order of events does not matter
+    _keep: Callable[[Any], Any] = staticmethod(as_it_is)
 
     def name(self) -> str:
         return type(self).__name__.lower()
@@ -98,13 +108,17 @@ class _OfOne(_OfValue):
         return []
 
     def output(self, key: Any, value: list[Any], /) -> Any:
-        return value[0] if value else None
+        return as_result(value[0]) if value else None
+
+    def _partial(self) -> Partial:
+        return partial_that_keeps(self)
 
 
 class Count(_Named):
     """The number of events."""
 
     adds_up_exactly = True
+    has_any_order = True
     _fold = COUNT
 
     def initial_accumulator(self) -> int:
@@ -202,9 +216,9 @@ class Min(_OfOne):
     def update(self, event: Any, least: list[Any], /) -> None:
         value = self.of(event)
         if not least:
-            least.append(value)
+            least.append(self._keep(value))
         elif value < least[0] or least[0] != least[0]:
-            least[0] = value
+            least[0] = self._keep(value)
 
     def combine(self, left: list[Any], right: list[Any], /) -> list[Any]:
         if not left or not right:
@@ -221,9 +235,9 @@ class Max(_OfOne):
     def update(self, event: Any, greatest: list[Any], /) -> None:
         value = self.of(event)
         if not greatest:
-            greatest.append(value)
+            greatest.append(self._keep(value))
         elif value > greatest[0] or greatest[0] != greatest[0]:
-            greatest[0] = value
+            greatest[0] = self._keep(value)
 
     def combine(self, left: list[Any], right: list[Any], /) -> list[Any]:
         if not left or not right:
@@ -251,9 +265,9 @@ class MaxBy(_Named):
     def update(self, event: Any, best: list[Any], /) -> None:
         value = self.of(event)
         if not best or self._is_beaten(best[0], value):
-            best[:] = value, event
+            best[:] = self._keep(value), self._keep(event)
         elif self.ties and value == best[0]:
-            best.append(event)
+            best.append(self._keep(event))
 
     def combine(self, left: list[Any], right: list[Any], /) -> list[Any]:
         if not left or not right:
@@ -265,7 +279,10 @@ class MaxBy(_Named):
     def output(self, key: Any, best: list[Any], /) -> Any:
         if not best:
             return None
-        return best[1:] if self.ties else best[1]
+        return list(map(as_result, best[1:])) if self.ties else as_result(best[1])
+
+    def _partial(self) -> Partial:
+        return partial_that_keeps(self)
 
     def _is_beaten(self, best: Any, value: Any) -> bool:
         if value != value:
@@ -289,7 +306,7 @@ class First(_OfOne):
 
     def update(self, event: Any, first: list[Any], /) -> None:
         if not first:
-            first.append(self.of(event))
+            first.append(self._keep(self.of(event)))
 
     def combine(self, left: list[Any], right: list[Any], /) -> list[Any]:
         return left or right
@@ -304,7 +321,7 @@ class Last(_OfOne):
     adds_up_exactly = True
 
     def update(self, event: Any, last: list[Any], /) -> None:
-        last[:] = [self.of(event)]
+        last[:] = [self._keep(self.of(event))]
 
     def combine(self, left: list[Any], right: list[Any], /) -> list[Any]:
         return right or left
@@ -313,16 +330,18 @@ class Last(_OfOne):
 class Distinct(_OfValue):
     """The exact number of distinct values, which are hashable.  Memory and state grow with them.
 
-    ``wallaroo.sketches.Distinct`` estimates it in a few kilobytes.
+    NaN is one value.  ``wallaroo.sketches.Distinct`` estimates the number in a few kilobytes.
     """
 
     adds_up_exactly = True
+    has_any_order = True
 
     def initial_accumulator(self) -> set[Hashable]:
         return set()
 
     def update(self, event: Any, found: set[Hashable], /) -> None:
-        found.add(self.of(event))
+        value = self.of(event)
+        found.add(self._keep(value) if value == value else _NAN)
 
     def combine(self, left: set[Hashable], right: set[Hashable], /) -> set[Hashable]:
         return left | right
@@ -334,6 +353,9 @@ class Distinct(_OfValue):
 
     def output(self, key: Any, found: set[Hashable], /) -> int:
         return len(found)
+
+    def _partial(self) -> Partial:
+        return partial_that_keeps(self)
 
 
 class Variance(_OfValue):
@@ -360,9 +382,12 @@ class Variance(_OfValue):
         state[2] += distance * (value - state[1])
 
     def _partial(self) -> Partial:
-        return partial_of_values(
-            lambda event: self.of(event) + 0.0, self._add, self.initial_accumulator
-        )
+        return partial_of_values(self._value, self._add, self.initial_accumulator)
+
+    def _value(self, event: Any) -> Any:
+        value = self.of(event)
+        value - 0.0  # raises for anything but a number: here the event is known
+        return value
 
     def combine(self, left: list[float], right: list[float], /) -> list[float]:
         if not left[0] or not right[0]:
@@ -389,7 +414,7 @@ class TopN(_Named, Generic[Event]):
     """The ``n`` events with the greatest values of ``by``, greatest first.
 
     Among equal ones, those that came first win (in sliding windows and joined sessions: those of
-    the earlier pane).
+    the earlier pane).  NaN counts only if there are no other values.
     """
 
     adds_up_exactly = True
@@ -405,7 +430,8 @@ class TopN(_Named, Generic[Event]):
         return []
 
     def update(self, event: Event, top: list[Event], /) -> None:
-        top.append(event)
+        self.by(event)  # raises here, where the event is known
+        top.append(self._keep(event))
         if len(top) >= 2 * self.n + 16:
             top[:] = self._top(top)
 
@@ -413,10 +439,17 @@ class TopN(_Named, Generic[Event]):
         return self._top([*left, *right])
 
     def output(self, key: Any, top: list[Event], /) -> list[Event]:
-        return self._top(top)
+        return list(map(as_result, self._top(top)))
 
     def _top(self, events: list[Event]) -> list[Event]:
-        return heapq.nlargest(self.n, events, key=self.by)
+        return heapq.nlargest(self.n, events, key=self._rank)
+
+    def _rank(self, event: Event) -> tuple[bool, Any]:
+        value = self.by(event)
+        return value == value, value  # NaN is the least
+
+    def _partial(self) -> Partial:
+        return partial_that_keeps(self)
 
 
 class Collect(_OfValue):
@@ -437,7 +470,7 @@ class Collect(_OfValue):
         return left
 
     def output(self, key: Any, found: list[Any], /) -> list[Any]:
-        return list(found)
+        return list(map(as_result, found))
 
 
 Update = Callable[[Any, Any], Any]
@@ -472,9 +505,7 @@ class CombineOf(Aggregation[Any, list[Any], Any]):
             (place, predicate, calls.update)
             for place, (predicate, calls) in enumerate(self._selective)
         ]
-        self.adds_up_exactly = all(
-            getattr(part, "adds_up_exactly", False) for part in parts.values()
-        )
+        self.adds_up_exactly = all(map(adds_up_exactly, parts.values()))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return CombineOf, (self.parts,)
@@ -522,7 +553,9 @@ class CombineOf(Aggregation[Any, list[Any], Any]):
             return [part.initial() for part in parts]
 
         events_min = max(part.events_min for part in parts)
-        return Partial(initial, partial(_update_each, updates), whole, absorb, events_min)
+        is_ordered = any(part.is_ordered for part in parts)
+        update = partial(_update_each, updates)
+        return Partial(initial, update, whole, absorb, events_min, is_ordered)
 
     def output(self, key: Any, states: list[Any], window: Window | None = None, /) -> Any:
         window = window or Window(0, 0)

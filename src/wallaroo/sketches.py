@@ -105,6 +105,8 @@ class Distinct(Aggregation[Any, Kept, int]):
             value = self._value(event)
             if type(value) is not str:
                 test.update(value)  # raises for other types: here the event is known
+            elif not value.isascii():
+                value.encode()  # raises for half of a character
             return value
 
         return partial_of_values(valid, _add, self.initial_accumulator)

@@ -127,6 +127,22 @@ def test_a_damaged_key_is_not_taken_for_an_absent_one(
     view.close()
 
 
+@pytest.mark.parametrize("new", [b"suser-0907", b"\x00user-0007", b"suser-0008"])
+@pytest.mark.parametrize("others", [[], [b"suser-0001"], [b"suser-0006", b"suser-0008"]])
+def test_a_damaged_key_is_not_taken_for_an_absent_prefix(
+    others: list[bytes], new: bytes, tmp_path: Path, history: History
+) -> None:
+    caught_up(tmp_path / "view", history).close()
+    damage(tmp_path / "view", b"suser-0007", new[:10])
+
+    view = caught_up(tmp_path / "view", history)
+
+    wanted = sorted([*others, b"suser-0007"])
+    assert view.scan_each(GROUP, 0, wanted) == [(key, key, value_of(key)) for key in wanted]
+    assert view.rebuilt == 1
+    view.close()
+
+
 def test_a_snapshot_is_never_made_of_damaged_entries(tmp_path: Path, history: History) -> None:
     caught_up(tmp_path / "view", history).close()
     damage(tmp_path / "view", b"count:0150", b"c_unt:0150")

@@ -31,7 +31,7 @@ from wallaroo.engine.stages.event_stages import producer_of
 from wallaroo.engine.stages.stage_builder import Policy
 from wallaroo.engine.time.stage_time import StageTime
 from wallaroo.steps.times import TIME_LIMIT_NS
-from wallaroo.steps.windows.aggregation import Fold, calls_of, fold_of
+from wallaroo.steps.windows.aggregation import Fold, Partial, as_it_is, calls_of, fold_of
 from wallaroo.steps.windows.grid import Grid
 from wallaroo.steps.windows.spec import RangeWindowSpec
 from wallaroo.steps.windows.step import WindowStep
@@ -107,9 +107,10 @@ class _AddingUp:
         self._coder = Coder()
         self._time = time
         self._keys: Iterator[Any] = iter(())
+        whole = Partial(calls.initial, calls.update, as_it_is, calls.absorb)
         failed = policy(step)
         self._add_row = emit_partial_aggregates(
-            lambda event: next(self._keys), calls.as_partial(), aggregation, time, failed, failed
+            lambda event: next(self._keys), whole, aggregation, time, failed, failed, failed
         )
 
     def put(self, times: RowTimes, keys: Keys, rows: Rows) -> None:

@@ -13,12 +13,17 @@ Invariants:
 * An event that is late by its own partition's watermark is dropped here, as it would be there.
 * Of each pane it is known how many events were added up, so that late ones are counted exactly,
   also if it turns out to be late when its watermark is raised (``sent``).
+* Accumulators keep copies of what can change in events. An event for which ``update`` raises
+  crosses alone, between the accumulators of the events before it and after it: it may be late.
+* If a result depends on the order of events, accumulators leave before those of the source's next
+  partition, since those of several connections, say, have one order.
 * Events of a batch travel one by one if those of an earlier batch had nearly as many accumulators:
   results do not depend on it (``reductions``).
 """
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -34,7 +39,7 @@ from wallaroo.engine.operators.interface import Emit
 from wallaroo.engine.time.partition_times import PreAggregated
 from wallaroo.engine.time.stage_time import StageTime
 from wallaroo.steps.losses import Cell, CellOf, Loss, uncounted
-from wallaroo.steps.windows.aggregation import Partial
+from wallaroo.steps.windows.aggregation import Alone, Partial
 from wallaroo.steps.windows.entries import Slot
 from wallaroo.steps.windows.late import counted_late
 from wallaroo.steps.windows.panes import Panes
@@ -57,7 +62,8 @@ class _Sums(NamedTuple):
 class _Waiting:
     """Accumulators that wait to be sent, and counts of their events."""
 
-    def __init__(self, time: StageTime, lost: CellOf):
+    def __init__(self, time: StageTime, lost: CellOf, *, are_ordered: bool):
+        self.are_ordered = are_ordered  # among partitions, too
         self.sums: dict[str, dict[Slot, _Sums]] = {}  # by partition
         self.sent: list[PreAggregated] = []
         self.accumulators = 0  # their number
@@ -140,6 +146,7 @@ class PartialAggregation:
         exchange: Exchange,
         time: StageTime,
         lost: CellOf = uncounted,
+        is_ordered: bool = False,
     ):
         self._step = step
         self._exchange = exchange
@@ -147,7 +154,7 @@ class PartialAggregation:
         assert isinstance(step.spec, RangeWindowSpec)  # ``may_add_up``
         self._panes = Panes(step.spec)
         self._partition = ""
-        self._waiting = _Waiting(time, lost)
+        self._waiting = _Waiting(time, lost, are_ordered=is_ordered)
         self.count = 0
         self.by_key: dict[Any, Any] | None = None
         self.lower = 1
@@ -157,6 +164,8 @@ class PartialAggregation:
 
     def turn(self, partition: str) -> None:
         """Attribute the events added from here on to this partition."""
+        if self._waiting.are_ordered and self.count and partition != self._partition:
+            self.send()
         self._partition = partition
         self.upper = self.lower - 1
 
@@ -204,6 +213,7 @@ class PartialAggregation:
         routes = self._exchange.routes
         route = self._exchange.route
         time = self._time
+        now = time.event_ns, time.watermark_ns
         for partition, sums in self._waiting.take().items():
             self._exchange.turn(partition)
             for each in sums.values():
@@ -216,9 +226,19 @@ class PartialAggregation:
                     except BaseException as error:  # an application's own ``serialize``
                         blame(self._step, f"accumulator of key {shorten(key)}", error)
                     keys.append(key if normal_key is None else normal_key)
+        time.event_ns, time.watermark_ns = now
         self.count = 0
         self.by_key = None
         self.upper = self.lower - 1
+
+    def send_alone(self, key: Any, event: Any) -> None:
+        """Send an event behind all accumulators.  Raises if it cannot be pickled."""
+        alone = Alone(event)
+        self.send()
+        self._exchange.turn(self._partition)
+        normal_key, keys, values, _ = self._exchange.route(key)
+        values.append(alone)
+        keys.append(key if normal_key is None else normal_key)
 
     def note_reduction(self, reductions: Reductions, each_min: int) -> None:
         """Note how many accumulators were sent, and for how many events."""
@@ -274,6 +294,21 @@ class PartialAggregationExchange(NamedTuple):
         yield from self.exchange.finish(receipt_ms)
 
 
+class _UnpicklableError(Exception):
+    """Error of an event that cannot be pickled."""
+
+    def __init__(self, reason: BaseException):
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+def _require_picklable(event: Any) -> None:
+    try:
+        pickle.dumps(event, 5)
+    except BaseException as error:
+        raise _UnpicklableError(error) from error
+
+
 def emit_partial_aggregates(
     extract: Callable[[Any], Any],
     calls: Partial,
@@ -281,12 +316,18 @@ def emit_partial_aggregates(
     time: StageTime,
     key_failed: OnError,
     failed: OnError,
+    not_packed: OnError,
 ) -> Emit:
-    """Extract the key and add the event to its accumulator."""
+    """Extract the key and add the event to its accumulator.
+
+    ``not_packed`` accepts the first event of a class that cannot be pickled: such events would be
+    refused in a batch whose events cross one by one.
+    """
     initial = calls.initial
     update = calls.update
     key_types = KEY_TYPES
     events = aggregation.events
+    packed: set[type[Any]] = set()
 
     def process(before: Any, event: Any) -> None:
         try:
@@ -307,14 +348,22 @@ def emit_partial_aggregates(
                     try:
                         accumulator = by_key[key]
                     except KeyError:
+                        if type(event) not in packed:
+                            _require_picklable(event)
+                            packed.add(type(event))
                         accumulator = by_key[key] = initial()
                         aggregation.count += 1
                     changed = update(event, accumulator)
                     if changed is not None:
                         by_key[key] = changed
                     events[0] += 1
-                except BaseException as update_error:
-                    failed(event, update_error, key)
+                except _UnpicklableError as unpicklable:
+                    not_packed(event, unpicklable.reason, before)
+                except BaseException:
+                    try:
+                        aggregation.send_alone(key, event)
+                    except BaseException as pack_error:
+                        failed(event, pack_error, key)
             else:
                 aggregation.drop()
 

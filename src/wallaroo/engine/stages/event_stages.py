@@ -100,8 +100,10 @@ class EventStageBuilder:
         """Open the exchange that the stage leaves through."""
         site = self.site
         step = leave.pre_aggregated
-        if step is not None and not self.has_rows and not site.reductions.is_worth_it(step):
-            step = None
+        if step is not None and not self.has_rows:
+            # what only an application's own ``serialize`` can pack is not copied
+            is_packed = site.packing.kind is Kind.SERIALIZED
+            step = None if is_packed or not site.reductions.is_worth_it(step) else step
         packing = FRAMES if leave.is_raw else site.packing
         exchange = Exchange(
             leave.stage,
@@ -116,9 +118,10 @@ class EventStageBuilder:
         if step is None:
             return exchange
         lost = partial(site.lost, step)
-        aggregation = PartialAggregation(step, exchange, self.time, lost)
         calls = calls_of(step.aggregation).partial
         assert calls is not None  # ``WindowStep.adds_up``
+        is_ordered = calls.is_ordered and not self.has_rows
+        aggregation = PartialAggregation(step, exchange, self.time, lost, is_ordered)
         return PartialAggregationExchange(aggregation, exchange, calls, site.reductions)
 
     def state(self, step: Step, read: Read) -> KeyedState:
@@ -213,6 +216,7 @@ class EventStageBuilder:
 
     def _to_exchange(self, leave: ToExchange) -> Emit:
         exchange = self.exchange
+        not_packed = noting_unpicklable(self.policy(producer_of(self.site.plan, self.stage)))
         if leave.pre_aggregated is not None and isinstance(exchange, PartialAggregationExchange):
             key_failed = self.policy(leave.extractor or leave.pre_aggregated)
             failed = self.policy(leave.pre_aggregated)
@@ -223,8 +227,8 @@ class EventStageBuilder:
                 self.time,
                 key_failed,
                 failed,
+                not_packed,
             )
-        not_packed = noting_unpicklable(self.policy(producer_of(self.site.plan, self.stage)))
         if leave.keeps_key:
             return emit_with_key(exchange, not_packed)
         if leave.extractor is None:

@@ -298,18 +298,37 @@ def _check(cursor: lmdb.Cursor) -> tuple[bytes, bytes | None]:
     return key, value
 
 
+def _check_around(cursor: lmdb.Cursor) -> None:
+    """Check the entry at a cursor, and the one before it; leave the cursor where it is."""
+    _check(cursor)
+    if not cursor.prev():
+        cursor.first()
+        return
+    _check(cursor)
+    cursor.next()
+
+
 def _each(
     read: lmdb.Transaction, bounds: Iterable[tuple[bytes, bytes]]
 ) -> list[tuple[bytes, bytes, bytes]]:
-    """Return the entries behind each bound and its prefix; seek only what does not come next."""
+    """Return the entries behind each bound and its prefix; seek only what does not come next.
+
+    Raises _DamagedError as ``_careful_get`` does.
+    """
     cursor = read.cursor()
     entries: list[tuple[bytes, bytes, bytes]] = []
     key = b""
     for bound, prefix in bounds:
         if key < bound:
             if not cursor.set_range(bound):
+                if cursor.last():
+                    _check(cursor)
                 break
             key = cast(bytes, cursor.key())
+            if not key.startswith(bound):
+                _check_around(cursor)
+        elif not key.startswith(bound):
+            _check(cursor)
         while key.startswith(bound):
             entry = checked(key, cast(bytes, cursor.value()))
             if entry is None:

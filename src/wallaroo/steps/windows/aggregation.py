@@ -5,8 +5,14 @@ Subclasses are the user's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+import pickle
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from functools import lru_cache
+from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from wallaroo.errors import Problem, WallarooParameterError
@@ -20,6 +26,7 @@ Acc = TypeVar("Acc")
 Out = TypeVar("Out", covariant=True)
 OURS = "wallaroo."
 METHODS = {"initial_accumulator": 0, "update": 2, "combine": 2, "output": 2}
+_PLAIN = frozenset({bool, int, float, str, bytes, type(None), date, datetime, timedelta, Decimal})
 
 
 def wrong_option(aggregation: str, what: str, fix: str) -> WallarooParameterError:
@@ -115,7 +122,7 @@ def fold_of(aggregation: Any) -> Fold | None:
 
     A subclass does not inherit it: its methods may be its own.
     """
-    kind = vars(type(aggregation)).get("_fold")
+    kind = vars(type(aggregation)).get("_fold") if _is_ours(type(aggregation)) else None
     if kind == COMBINED:
         parts = tuple(map(fold_of, aggregation.parts.values()))
         known = tuple(part for part in parts if part is not None)
@@ -133,7 +140,7 @@ class Partial(NamedTuple):
     What ``initial`` and ``update`` return may differ from the aggregation's own accumulators.
     ``whole`` returns one of these instead, and may change its argument; ``absorb`` adds to one, and
     may change both.  ``events_min``: with fewer events per accumulator, it costs more than it saves
-    (measured).
+    (measured).  ``is_ordered``: the result depends on the order of events.
     """
 
     initial: Callable[[], Any]
@@ -141,6 +148,21 @@ class Partial(NamedTuple):
     whole: Callable[[Any], Any]
     absorb: Callable[[Any, Any], Any]
     events_min: int = 3
+    is_ordered: bool = True
+
+
+class Alone:
+    """An event that could not be aggregated in part, among the accumulators of others."""
+
+    __slots__ = ("_packed",)
+
+    def __init__(self, event: Any):
+        self._packed = pickle.dumps(event, 5)
+
+    @property
+    def event(self) -> Any:
+        """Return the event as it was."""
+        return pickle.loads(self._packed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,14 +180,41 @@ class BoundAggregation:
     absorb: Callable[[Any, Any], Any]
     partial: Partial | None = None
 
-    def as_partial(self) -> Partial:
-        """Return calls that aggregate a part in accumulators of the same form."""
-        return Partial(self.initial, self.update, as_it_is, self.absorb)
+
+def as_it_is(value: Any) -> Any:
+    """Return the value: a partial accumulator is a whole one, say."""
+    return value
 
 
-def as_it_is(accumulator: Any) -> Any:
-    """Return the accumulator: a partial one is a whole one."""
-    return accumulator
+def kept(value: Any) -> Any:
+    """Return a value as it is now: itself if it cannot change, else a copy."""
+    kind: Any = type(value)
+    if kind in _PLAIN:
+        return value
+    fields = _fields_of_frozen(kind)
+    if fields is not None and _PLAIN.issuperset(map(type, fields(value))):
+        return value
+    return pickle.loads(pickle.dumps(value, 5))
+
+
+def as_result(value: Any) -> Any:
+    """Return a window's result, to which no accumulator refers if it can change."""
+    try:
+        return kept(value)
+    except Exception:  # only pickle refuses it: no accumulator has it, or no step changes it
+        return value
+
+
+@lru_cache(maxsize=256)
+def _fields_of_frozen(kind: Any) -> Callable[[Any], Iterable[Any]] | None:
+    """Return a function that returns the fields of objects that cannot change, or None."""
+    if issubclass(kind, tuple):
+        return None if kind.__dictoffset__ else as_it_is
+    config = vars(kind).get("__dataclass_params__", getattr(kind, "__struct_config__", None))
+    if not getattr(config, "frozen", False):
+        return None
+    names = getattr(kind, "__dataclass_fields__", getattr(kind, "__struct_fields__", ()))
+    return attrgetter(*names) if len(names) > 1 else None
 
 
 def partial_of_values(
@@ -177,7 +226,7 @@ def partial_of_values(
     """
 
     def update(event: Any, values: list[Any]) -> None:
-        values.append(of(event))
+        values.append(kept(of(event)))
 
     def absorb(accumulator: Any, values: list[Any]) -> Any:
         for value in values:
@@ -199,10 +248,12 @@ def calls_of(aggregation: Any) -> BoundAggregation:
     output = aggregation.output
     if not takes_third(output, "window"):
         output = _without_window(output)
+    if not _is_ours(_home_of(aggregation, "output")):
+        output = _detached(output)
     combine = aggregation.combine
     home = _home_of(aggregation, "_absorb")
-    is_own = home is not None and home is _home_of(aggregation, "combine")
-    absorb = aggregation._absorb if is_own else combine
+    has_absorb = _is_ours(home) and home is _home_of(aggregation, "combine")
+    absorb = aggregation._absorb if has_absorb else combine
     update = _update(aggregation)
     calls = BoundAggregation(_initial(aggregation), update, combine, output, absorb)
     return replace(calls, partial=_partial_of(aggregation, calls))
@@ -211,9 +262,45 @@ def calls_of(aggregation: Any) -> BoundAggregation:
 def _partial_of(aggregation: Any, calls: BoundAggregation) -> Partial | None:
     """Return the calls for a part of a pane's events; None if there are none."""
     partial = _declared_partial(aggregation)
-    if partial is None and getattr(aggregation, "adds_up_exactly", False):
-        return calls.as_partial()
-    return partial
+    if partial is not None or not adds_up_exactly(aggregation):
+        return partial
+    if _is_ours(_home_of(aggregation, "update")):
+        is_ordered = not getattr(aggregation, "has_any_order", False)
+        return Partial(calls.initial, calls.update, as_it_is, calls.absorb, is_ordered=is_ordered)
+    update = calls.update
+    # an accumulator may keep the event, which other steps may change
+    return Partial(
+        calls.initial,
+        lambda event, accumulator: update(kept(event), accumulator),
+        as_it_is,
+        calls.absorb,
+    )
+
+
+def partial_that_keeps(aggregation: Any) -> Partial:
+    """Return calls that aggregate a part in accumulators of the same form, with copies of values.
+
+    ``_keep`` of the aggregation is called for what its accumulators keep.
+    """
+    twin = copy.copy(aggregation)
+    twin._keep = kept
+    is_ordered = not getattr(aggregation, "has_any_order", False)
+    absorb = getattr(twin, "_absorb", twin.combine)
+    return Partial(twin.initial_accumulator, twin.update, as_it_is, absorb, is_ordered=is_ordered)
+
+
+def adds_up_exactly(aggregation: Any) -> bool:
+    """Return whether an aggregation is associative to the last digit.
+
+    A subclass of one of this package's does not inherit that with an ``update`` of its own.
+    """
+    if not getattr(aggregation, "adds_up_exactly", False):
+        return False
+    home = _home_of(aggregation, "adds_up_exactly")
+    if "adds_up_exactly" in vars(aggregation) or not _is_ours(home):
+        return True
+    methods = ("initial_accumulator", "update", "combine")
+    return all(_is_ours(_home_of(aggregation, method)) for method in methods)
 
 
 def _declared_partial(aggregation: Any) -> Partial | None:
@@ -223,7 +310,7 @@ def _declared_partial(aggregation: Any) -> Partial | None:
     """
     methods = ("_partial", "initial_accumulator", "update", "combine")
     home, *others = (_home_of(aggregation, method) for method in methods)
-    if home is None or any(other is not home for other in others):
+    if not _is_ours(home) or any(not _is_ours(other) for other in others):
         return None
     partial: Partial | None = aggregation._partial()
     return partial
@@ -233,8 +320,7 @@ def has_partial(aggregation: Any) -> bool:
     """Return whether events may be aggregated before a shuffle, if their windows allow it."""
     if type(aggregation) is Filtered:
         return has_partial(aggregation.whole)
-    is_exact = getattr(aggregation, "adds_up_exactly", False)
-    return is_exact or _declared_partial(aggregation) is not None
+    return adds_up_exactly(aggregation) or _declared_partial(aggregation) is not None
 
 
 def _selecting(
@@ -247,6 +333,10 @@ def _home_of(aggregation: Any, method: str) -> type[Any] | None:
     """Return the class that defines a method: a subclass may have a ``combine`` of its own."""
     homes = (each for each in type(aggregation).__mro__ if method in vars(each))
     return next(homes, None)
+
+
+def _is_ours(home: type[Any] | None) -> bool:
+    return home is not None and home.__module__.startswith(OURS)
 
 
 def _initial(aggregation: Any) -> Callable[[], Any]:
@@ -270,8 +360,7 @@ def _update(aggregation: Any) -> Callable[[Any, Any], Any]:
     Not of aggregations of this package: theirs do, and the check costs each event a call.
     """
     update: Callable[[Any, Any], Any] = aggregation.update
-    home = _home_of(aggregation, "update")
-    is_ours = home is not None and home.__module__.startswith(OURS)
+    is_ours = _is_ours(_home_of(aggregation, "update"))
     try:
         if is_ours or not cannot_change(aggregation.initial_accumulator()):
             return update
@@ -295,13 +384,17 @@ def _without_window(output: Callable[[Any, Any], Any]) -> Output:
     return lambda key, accumulator, window: output(key, accumulator)
 
 
+def _detached(output: Output) -> Output:
+    return lambda key, accumulator, window: as_result(output(key, accumulator, window))
+
+
 class Filtered(Aggregation[In, Acc, Out]):
     """An aggregation of some of the events (``Aggregation.where``)."""
 
     def __init__(self, whole: Aggregation[In, Acc, Out], predicate: Callable[[Any], object]):
         self.whole = whole
         self.predicate = predicate
-        self.adds_up_exactly = getattr(whole, "adds_up_exactly", False)
+        self.adds_up_exactly = adds_up_exactly(whole)
         self._calls = calls_of(whole)
 
     def __reduce__(self) -> tuple[Any, ...]:

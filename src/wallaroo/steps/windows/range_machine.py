@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from wallaroo.steps.windows.aggregation import Alone
 from wallaroo.steps.windows.entries import Slot, in_order
 from wallaroo.steps.windows.interface import MachineContext
 from wallaroo.steps.windows.late import LateEvent, counted_late
@@ -142,6 +143,9 @@ class RangeMachine:
 
         ``now`` is the time of the first of them.
         """
+        if type(accumulator) is Alone:
+            self.process(key, accumulator.event)
+            return
         now = self._context.now
         pane = self._panes.at(now.event_ns, now.watermark_ns)
         if pane is None:

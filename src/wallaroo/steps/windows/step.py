@@ -7,7 +7,7 @@ import pickle
 from typing import Any, Generic, TypeVar
 
 from wallaroo.steps.kinds import STOP, Step
-from wallaroo.steps.windows.aggregation import fold_of, has_partial
+from wallaroo.steps.windows.aggregation import adds_up_exactly, fold_of, has_partial
 from wallaroo.steps.windows.grid import Grid
 from wallaroo.steps.windows.panes import may_add_up
 from wallaroo.steps.windows.spec import RangeWindowSpec, SessionWindowSpec, WindowSpec
@@ -52,9 +52,10 @@ class WindowStep(Step, Generic[In, Out]):
         self.with_window = with_window  # results are ``WindowResult``
         self.watermark_lag_ns = _delay_of(spec)
         # whether events may be added up before the shuffle
-        is_exact = getattr(self.aggregation, "adds_up_exactly", False)
+        is_exact = adds_up_exactly(self.aggregation)
         may_be_added_up = may_add_up(spec) and not gives_late
-        self.adds_up = may_be_added_up and has_partial(self.aggregation)
+        # an event that is skipped is one, not all of an accumulator
+        self.adds_up = may_be_added_up and on_error == STOP and has_partial(self.aggregation)
         self.adds_up_rows = may_be_added_up and (is_exact or fold_of(self.aggregation) is not None)
         super().__init__(_called_by_windows, name or _name_of(self.aggregation), on_error)
         self.arity = 2

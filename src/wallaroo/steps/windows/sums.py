@@ -14,10 +14,17 @@ from typing import Any, NamedTuple
 
 
 class MixedSum(NamedTuple):
-    """A sum of whole numbers, not 0, beside a sum of other values."""
+    """A sum of whole numbers, not 0, beside a sum of other values.
+
+    An application's own ``serialize`` may turn it into a list or a tuple.
+    """
 
     whole: int
     rest: Any
+
+
+_MIXED = (MixedSum, list, tuple)
+_EXACT_BITS = 62  # whole numbers up to here can be added to any other number
 
 
 def plus(total: Any, value: Any) -> Any:
@@ -35,7 +42,7 @@ def plus(total: Any, value: Any) -> Any:
 
 def joined(left: Any, right: Any) -> Any:
     """Return the sum of both parts' values, ``left`` the earlier ones."""
-    if type(left) is type(right) is not MixedSum:
+    if type(left) is type(right) and type(left) not in _MIXED:
         return left + right
     whole, rest = _parts(right)
     total = plus(left, whole)
@@ -44,19 +51,30 @@ def joined(left: Any, right: Any) -> Any:
 
 def total_of(total: Any) -> Any:
     """Return a sum as one number."""
-    return total.whole + total.rest if type(total) is MixedSum else total
+    if type(total) in _MIXED:
+        whole, rest = total
+        return whole + rest
+    return total
 
 
 def _parts(total: Any) -> tuple[int, Any]:
-    if type(total) is MixedSum:
-        return total
+    if type(total) in _MIXED:
+        whole, rest = total
+        return whole, rest
     return (total, None) if type(total) is int else (0, total)
 
 
 def _of(whole: int, rest: Any) -> Any:
     if rest is None:
         return whole
+    _check(whole, rest)
     return MixedSum(whole, rest) if whole else rest
+
+
+def _check(whole: int, rest: Any) -> None:
+    """Raise what their sum would: here the value is known that cannot be added."""
+    if whole.bit_length() > _EXACT_BITS:
+        whole + rest
 
 
 # --- before a shuffle ---
@@ -73,8 +91,12 @@ def noted(partial: PartialSum, value: Any) -> PartialSum:
     """
     value = 0 + value
     if type(partial) is int:
-        return partial + value if type(value) is int else [partial, value]
+        if type(value) is int:
+            return partial + value
+        _check(partial, value)
+        return [partial, value]
     if type(value) is int:
+        _check(partial[0] + value, partial[-1])
         partial[0] += value
         return partial
     last = partial[-1]
