@@ -246,3 +246,10 @@ def test_a_folder_that_cannot_be_written_ends_the_run_and_loses_nothing(
     tokens = staged(config, tmp_path / "staging", 0, [b"a"])
     with pytest.raises(PeerError, match="Nothing is lost"):
         committer.commit(commit_of(0), tokens)  # its commit names the tokens: recovery has them
+
+
+def test_a_folder_that_cannot_be_made_is_refused_before_any_output(tmp_path: Path) -> None:
+    config = RollingSinkConfig("/proc/out")
+    committer = opened(config, tmp_path)
+    with pytest.raises(PeerError, match=r"Sink 's' cannot write to /proc/out: .*Correct the path"):
+        committer.check(DRAIN_S)

@@ -17,9 +17,11 @@ The invariants:
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from collections.abc import Iterator
+from errno import EACCES
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -76,6 +78,17 @@ class Parts:
         commit = batch.commit
         writer = writer_of(commit.checkpoint, self.sink)
         return f"part-{batch.start:012d}-{commit.batch:012d}-{writer}-{commit.id}{self._suffix}"
+
+    def prepare(self) -> None:
+        """Create the folder.  Raises DeliveryError if it cannot be written."""
+        if self.storage.is_s3:
+            return
+        try:
+            make_folder(Path(self.storage.root), self._is_durable)
+            if not os.access(self.storage.root, os.W_OK | os.X_OK):
+                raise PermissionError(EACCES, os.strerror(EACCES), self.storage.root)
+        except OSError as error:
+            raise self._error(error) from error
 
     def names(self) -> list[str]:
         """Return the names of all existing files; note which folders have no mark."""
@@ -184,6 +197,7 @@ class PartsSystem(GroupSystem[RollingSinkConfig]):
         self.group_s = config.roll_s
 
     def connect(self, checkpoint: str) -> Session:
+        self.parts.prepare()
         return PartsSession(self.parts, checkpoint)
 
     def waiting_for(self, error: Exception) -> str:
