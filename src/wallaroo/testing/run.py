@@ -331,11 +331,12 @@ def run_local(
 
     ``inputs`` by source name: a list of payloads (bytes: the decoder gets each), a list of values
     (anything else: used as decoded events), or ``Wire(...)``, bytes with frame headers.  Sources
-    come in the order given, each wholly before the next.  Generator sources need no inputs: they
-    are asked for at most ``limit`` events.  When all is processed, input has ended: windows and
-    timers in event time are due.  ``batches``: into how many batches the input is split.  Raises
-    UserCodeError if the application's code raises, WallarooParameterError for inputs that are none
-    of these, or of no source of the application.
+    come in the order given, each wholly before the next; behind a shuffle, those of one batch come
+    in the order of the pipelines.  Generator sources need no inputs: they are asked for at most
+    ``limit`` events.  When all is processed, input has ended: windows and timers in event time are
+    due.  ``batches``: into how many batches the input is split.  Raises UserCodeError if the
+    application's code raises, WallarooParameterError for inputs that are none of these, or of no
+    source of the application.
     """
     given = _items(application, {} if inputs is None else inputs, limit)
     values = [name for name, items in given.items() if items and not isinstance(items[0], bytes)]
