@@ -5,7 +5,9 @@ from __future__ import annotations
 import gzip
 import os
 import pickle
+import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -266,6 +268,102 @@ def test_a_file_that_is_gone_or_shorter_before_its_end_is_refused(tmp_path: Path
     (tmp_path / "a").unlink()
     with pytest.raises(CheckpointError, match=r"was read up to byte \d+ and is gone"):
         read(tmp_path, position)
+
+
+@pytest.mark.parametrize("pattern", ["", "*.txt", "**/*.txt"])
+def test_files_that_are_gone_before_they_were_read_are_refused(
+    tmp_path: Path, pattern: str
+) -> None:
+    """The input would end without them, as where a disk is not mounted at a start."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for name in ("1.txt", "2.txt", "3.txt"):
+        write(folder / name, name)
+    _, position = read(folder / pattern, events=1, batches=1)
+    (folder / "3.txt").unlink()
+    with pytest.raises(CheckpointError, match="2 files after it waited to be read, and 1 are"):
+        opened(folder / pattern, position)
+    folder.rename(tmp_path / "away")
+    with pytest.raises(PeerError, match="No such file or directory"):
+        opened(folder / pattern, position)
+    folder.mkdir()
+    with pytest.raises(CheckpointError, match="waited to be read, and 0 are there. Put them back"):
+        opened(folder / pattern, position)
+    (folder / "2.txt").touch()
+    (folder / "3.txt").touch()
+    assert read(folder / pattern, position)[0] == []
+
+
+@pytest.mark.parametrize("path", ["in", "in/*.txt", "in/1.txt"])
+def test_files_that_were_all_read_may_be_gone_but_not_their_folder(
+    tmp_path: Path, path: str
+) -> None:
+    (tmp_path / "in").mkdir()
+    write(tmp_path / "in" / "1.txt", "1")
+    _, end = read(tmp_path / path)
+    (tmp_path / "in" / "1.txt").unlink()
+    log = opened(tmp_path / path, end)
+    assert (log.head().is_ended, log.backlog(end)) == (True, 0)
+    (tmp_path / "in").rmdir()
+    with pytest.raises(PeerError, match="No such file or directory"):
+        opened(tmp_path / path, end)
+
+
+def test_a_position_of_an_earlier_version_does_not_end_in_an_empty_folder(tmp_path: Path) -> None:
+    """It does not say how many files were to be read after it."""
+    write(tmp_path / "1.txt", "1")
+    _, end = read(tmp_path)
+    earlier = Position({**end.place, "files_after": -1}, end.events)
+    assert read(tmp_path, earlier)[0] == []
+    (tmp_path / "1.txt").unlink()
+    with pytest.raises(CheckpointError, match="did not record if more were to be read. Put them"):
+        opened(tmp_path, earlier)
+
+
+@contextmanager
+def without_privileges() -> Iterator[None]:
+    """Be a user whom permissions concern."""
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if is_root:
+            os.seteuid(0)
+
+
+@pytest.mark.parametrize("closed_name", ["in/b", "in/b/2.txt"])
+def test_what_may_not_be_read_is_refused_though_the_rest_was_read(closed_name: str) -> None:
+    """Given a subfolder, or a file, without permission to read it."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        folder = Path(name, "in")
+        folder.mkdir()
+        write(folder / "1.txt", "1")
+        _, end = read(folder / "**" / "*.txt")
+        (folder / "b").mkdir()
+        write(folder / "b" / "2.txt", "2")
+        closed_path = Path(name, closed_name)
+        mode = closed_path.stat().st_mode
+        closed_path.chmod(0)
+        with without_privileges(), pytest.raises(PeerError, match=r"/in/b.*(run again|Give it)"):
+            opened(folder / "**" / "*.txt", end)
+        closed_path.chmod(mode)
+        assert read(folder / "**" / "*.txt", end)[0] == [b"2"]
+
+
+def test_a_pattern_does_not_enter_linked_folders_for_two_asterisks(tmp_path: Path) -> None:
+    """A link that points upwards would show each file many times; one that is named is entered."""
+    (tmp_path / "in" / "2026").mkdir(parents=True)
+    write(tmp_path / "in" / "2026" / "1.txt", "1")
+    write(tmp_path / "in" / "2.txt", "2")
+    (tmp_path / "in" / "loop").symlink_to(".")
+    (tmp_path / "in" / "latest").symlink_to("2026")
+    assert read(tmp_path / "in" / "**" / "*.txt")[0] == [b"2", b"1"]
+    assert read(tmp_path / "in" / "**")[0] == [b"2", b"1"]
+    assert read(tmp_path / "in" / "lat*" / "*.txt")[0] == [b"1"]
+    assert read(tmp_path / "in" / "*" / "1.txt")[0] == [b"1", b"1"]
 
 
 def test_what_cannot_be_read_is_refused_at_the_start(tmp_path: Path) -> None:

@@ -5,12 +5,13 @@ Where it runs: everywhere.
 
 from __future__ import annotations
 
+import fnmatch
 import glob
 import gzip
 import os
 import stat
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import IO, Any, NamedTuple
 
@@ -47,6 +48,7 @@ class FilePlace:
     stamp: Stamp
     is_done: bool = field(default=False)  # whether it is the file's end
     files_before: int = -1  # files in the order before this one, as the run saw them; -1: unknown
+    files_after: int = -1  # the same, after this one
 
     def to_json(self) -> dict[str, Any]:
         """Return the place in the form that a position stores."""
@@ -57,27 +59,77 @@ class FilePlace:
         return FilePlace(**{**stored, "stamp": Stamp(*stored["stamp"])})
 
 
-def find_files(source: str, path: str, folder: str) -> tuple[FileEntry, ...]:
+def find_files(source: str, path: str, folder: str, removed: str = "") -> tuple[FileEntry, ...]:
     """Return the files that a path names, in the order of their paths.
 
-    A relative path begins in ``folder``.  Raises PeerError if there are no files, or one cannot be
-    read.
+    A relative path begins in ``folder``.  Raises PeerError if a file or folder cannot be read, or
+    there are no files.  With ``removed``, the name of a file that was read to its end and may be
+    missing, there may be none, as long as their folder exists.
     """
     full = os.path.join(folder, path)
-    if os.path.isdir(full):
-        entries = (entry for entry in os.scandir(full) if not entry.name.startswith("."))
-        names_found = sorted(os.path.join(path, entry.name) for entry in entries if entry.is_file())
-    elif glob.has_magic(path) and not os.path.exists(full):
-        names = glob.glob(path, root_dir=folder, recursive=True)
-        names_found = sorted(name for name in names if os.path.isfile(os.path.join(folder, name)))
-    else:
-        names_found = [path]
-    if not names_found:
+    try:
+        if os.path.isdir(full):
+            entries = (entry for entry in os.scandir(full) if not entry.name.startswith("."))
+            names = [os.path.join(path, entry.name) for entry in entries if entry.is_file()]
+        elif glob.has_magic(path) and not os.path.exists(full):
+            parts = path.split("/")
+            fixed = next(at for at, part in enumerate(parts) if glob.has_magic(part))
+            base = "/".join(parts[:fixed]) + "/" if fixed else ""
+            below = set(_matching(os.path.join(folder, base), parts[fixed:]))
+            names = [base + name for name in below]
+        else:
+            may_be_missing = path == removed and os.path.isdir(os.path.dirname(full))
+            is_there = os.path.islink(full) or _is(bool, full)
+            names = [path] if is_there or not may_be_missing else []
+    except OSError as error:
+        raise PeerError(
+            f"source '{source}' cannot look up the files of {full}: {error.strerror or error}: "
+            f"{error.filename}. Nothing was read: make all its folders readable, then run again."
+        ) from None
+    if not names and not removed:
         raise PeerError(
             f"source '{source}': there is no file in {full}. Name a file, a folder with files in "
             f"it, or a pattern such as 'logs/*.jsonl.gz'."
         )
-    return tuple(_entry(source, name, os.path.join(folder, name)) for name in names_found)
+    return tuple(_entry(source, name, os.path.join(folder, name)) for name in sorted(names))
+
+
+def _matching(folder: str, parts: Sequence[str]) -> Iterator[str]:
+    """Yield the paths of files below a folder that match a pattern; `glob` skips what fails.
+
+    ``**`` does not enter linked folders, in which files would be found twice.  Raises OSError if a
+    folder cannot be listed.
+    """
+    part, *rest = parts
+    if part == "**" and rest:
+        yield from _matching(folder, rest)
+    if not glob.has_magic(part):
+        full = os.path.join(folder, part)
+        if not rest and _is(stat.S_ISREG, full):
+            yield part
+        elif rest and _is(stat.S_ISDIR, full):
+            yield from (f"{part}/{name}" for name in _matching(full, rest))
+        return
+    for entry in os.scandir(folder or "."):
+        if not fnmatch.fnmatchcase(entry.name, part) or _is_hidden(entry.name, part):
+            continue
+        below = parts if part == "**" else rest
+        if below and entry.is_dir(follow_symlinks=part != "**"):
+            yield from (f"{entry.name}/{name}" for name in _matching(entry.path, below))
+        if (part == "**" or not below) and not rest and entry.is_file():
+            yield entry.name
+
+
+def _is_hidden(name: str, part: str) -> bool:
+    return name.startswith(".") and not part.startswith(".")
+
+
+def _is(kind: Callable[[int], bool], path: str) -> bool:
+    """Return whether a path exists and is of a kind.  Raises OSError if that is not known."""
+    try:
+        return kind(os.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def _entry(source: str, name: str, full: str) -> FileEntry:

@@ -96,10 +96,8 @@ class FileLog(SourceLog):
                 f"over with an empty checkpoint directory."
             )
         place = FilePlace.from_json(position.place)
-        try:
-            self._files = self._found()
-        except PeerError:
-            self._files = ()
+        self._files = self._found(place.file)
+        self._check_after(place)
         self._warn_of_earlier(place)
         file = next((file for file in self._files if file.name == place.file), None)
         if file is not None:
@@ -124,8 +122,28 @@ class FileLog(SourceLog):
                 *(", ..." if before > NAMED_MAX else "", place.file),
             )
 
-    def _found(self) -> tuple[FileEntry, ...]:
-        return find_files(self._source.name, self._source.path, self._folder)
+    def _check_after(self, place: FilePlace) -> None:
+        """Raise CheckpointError if files that were not read are gone.
+
+        They are gone for a moment if their disk is not mounted: the input would end without them.
+        """
+        files = self._files or ()
+        after = sum(file.name > place.file for file in files)
+        if after < place.files_after:
+            lost = f"{place.files_after} files after it waited to be read, and {after} are there"
+        elif place.files_after < 0 and not files and self._source.path != place.file:
+            lost = "there are no files now, and the version that read it did not record if more "
+            lost += "were to be read"
+        else:
+            return
+        raise CheckpointError(
+            f"source '{self._source.name}': {self._source.path} was read up to {place.file}; "
+            f"{lost}. Put them back (is the disk mounted?), or an empty file with a later path for "
+            f"each that is not to be read."
+        )
+
+    def _found(self, removed: str = "") -> tuple[FileEntry, ...]:
+        return find_files(self._source.name, self._source.path, self._folder, removed)
 
     def _check_before(self, place: FilePlace, file: FileEntry) -> None:
         if file.stamp == place.stamp:

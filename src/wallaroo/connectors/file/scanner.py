@@ -175,6 +175,7 @@ class Scanner:
                         file.stamp,
                         is_last and not self._pending,
                         index,
+                        len(self._files) - index - 1,
                     ),
                     self.last.scanned + end,
                 )

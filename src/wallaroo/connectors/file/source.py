@@ -28,10 +28,10 @@ class FileSourceConfig(SourceConfig[Line]):
     r"""A source that reads one or several files in turn, then ends.
 
     ``path`` is a file, a folder (its files, without hidden ones and subfolders) or a pattern such
-    as ``logs/*.jsonl.gz`` (``**`` for subfolders).  Several files are read in the order of their
-    paths; a last line without a newline ends with its file.  Names that end with ``.gz`` are
-    decompressed.  Workers read the files in place: on a cluster, the path has to be valid on every
-    host.
+    as ``logs/*.jsonl.gz`` (``**`` for subfolders, but not linked ones).  Several files are read in
+    the order of their paths; a last line without a newline ends with its file.  Names that end with
+    ``.gz`` are decompressed.  Workers read the files in place: on a cluster, the path has to be
+    valid on every host.
 
     The files and their lengths are looked up when the run starts: the next start reads what was
     appended to the last file, and new files whose paths come after it.
