@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gzip
 import pickle
+import tempfile
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import wallaroo
+from tests.privileges import without_privileges
 from tests.timed_events import decode, encode, key_of, time_of
 from tests.unit.serdes.orders import Item
 from tests.unit.sources.own import copying
@@ -165,6 +167,32 @@ def test_a_file_that_was_read_may_go_and_is_forgotten(folder: Path) -> None:
     end = later.advance(done, 1000)
     assert end.place == {"files": {str(folder / "b.new"): [4, 4]}, "gone": 2}
     assert end.events > done.events
+
+
+@pytest.mark.parametrize("name", [".tmp", "_temporary"])
+def test_files_in_hidden_folders_are_skipped(folder: Path, name: str) -> None:
+    (folder / name / "0").mkdir(parents=True)
+    (folder / name / "0" / "part.txt").write_text("unfinished\n")
+    assert len(everything(opened(folder / "**" / "*.txt"), 1)) == LINES + 3
+    assert len(everything(opened(folder / name / "**" / "*.txt"), 1)) == 1
+
+
+def test_a_pattern_does_not_enter_linked_folders_for_two_asterisks(folder: Path) -> None:
+    """A link that points upwards would show each file many times; one that is named is entered."""
+    (folder / "loop").symlink_to(".")
+    (folder / "linked").symlink_to("deep")
+    (folder / "dangling.txt").symlink_to("nowhere")
+    assert everything(opened(folder / "**" / "d.txt"), 1) == [b"d 0"]
+    assert everything(opened(folder / "lin*" / "d.txt"), 1) == [b"d 0"]
+
+
+def test_a_subfolder_that_may_not_be_read_is_refused() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        (Path(name) / "in").mkdir()
+        (Path(name) / "in" / "closed").mkdir(mode=0)
+        with without_privileges(), pytest.raises(PeerError, match=r"cannot be listed.*/in/closed"):
+            opened(Path(name) / "**" / "*.txt").beginning()
 
 
 @pytest.mark.parametrize(

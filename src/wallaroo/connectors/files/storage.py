@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -69,18 +70,21 @@ class FileStore:
         return error.errno in PASSING_ON_DISK
 
     def sizes(self) -> dict[str, int]:
-        """Return names and sizes of non-empty files; raise OSError if there are none."""
+        """Return names and sizes of non-empty files; raise OSError if they cannot be listed.
+
+        Names below the fixed part of the path are skipped if any part of them is hidden.
+        """
         root = self.root
         if WILD.search(root):
             base = root[: WILD.search(root).start()].rpartition("/")[0]  # type: ignore[union-attr]
             pattern = re.compile(translated(root))
-            return {
-                name: size for name, size in self._below(base).items() if pattern.fullmatch(name)
-            }
+            parts = root[len(base) + 1 :].split("/")
+            below = self._below(base) if self.is_s3 else dict(_matching(base or "/", parts))
+            return {name: size for name, size in below.items() if pattern.fullmatch(name)}
         found = self.system.get_file_info(root)
         if found.type == fs.FileType.File:
             return {root: int(found.size)}
-        return self._below(root, is_deep=False)
+        return self._below(root, is_deep=False) if self.is_s3 else dict(_matching(root, ["*"]))
 
     def names(self, *, is_deep: bool) -> list[str]:
         """Return the names of all files below a folder; raise OSError if there are none."""
@@ -88,10 +92,11 @@ class FileStore:
         return [found.path[below:] for found in self._files(self.root, is_deep)]
 
     def _below(self, folder: str, *, is_deep: bool = True) -> dict[str, int]:
+        start = len(folder) + 1
         return {
             found.path: int(found.size)
             for found in self._files(folder or "/", is_deep)
-            if found.size and not found.base_name.startswith(HIDDEN)
+            if found.size and not any(map(_is_hidden, found.path[start:].split("/")))
         }
 
     def _files(self, folder: str, is_deep: bool) -> list[Any]:
@@ -106,6 +111,28 @@ class FileStore:
         """Write an object of an object store; it appears whole when this returns."""
         with self.system.open_output_stream(name) as out:
             out.write(content)
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(HIDDEN)
+
+
+def _matching(folder: str, parts: list[str]) -> Iterator[tuple[str, int]]:
+    """Yield names and sizes of files on a disk whose folders match a pattern's parts.
+
+    From a ``**`` on all files are yielded, but not those of linked folders: they would be found
+    twice, and endlessly if a link points upwards.  Raises OSError if a folder cannot be listed.
+    """
+    part, *rest = parts
+    is_deep = "**" in part
+    pattern = re.compile(translated(part))
+    for entry in os.scandir(folder):
+        if _is_hidden(entry.name) or not (is_deep or pattern.fullmatch(entry.name)):
+            continue
+        if (is_deep or rest) and entry.is_dir(follow_symlinks=not is_deep):
+            yield from _matching(entry.path, parts if is_deep else rest)
+        elif (is_deep or not rest) and entry.is_file() and (size := entry.stat().st_size):
+            yield entry.path, size
 
 
 @lru_cache(maxsize=8)
