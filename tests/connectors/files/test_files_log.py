@@ -5,6 +5,7 @@ change.
 from __future__ import annotations
 
 import gzip
+import json
 import pickle
 import tempfile
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ from tests.unit.sources.own import copying
 from wallaroo import aggregations
 from wallaroo.connectors.file.sink import FileSinkConfig
 from wallaroo.connectors.files.log import PIECE_BYTES_MIN
+from wallaroo.connectors.files.removed import ENTRY_CHARS
 from wallaroo.errors import CheckpointError, PeerError, WallarooParameterError
 from wallaroo.options import RunOptions
 from wallaroo.runtime.in_process import InProcessHost
@@ -157,7 +159,7 @@ def half_of(position: Position) -> list[int]:
     return list(state)
 
 
-def test_a_file_that_was_read_may_go_and_is_forgotten(folder: Path) -> None:
+def test_a_file_that_was_read_may_go(folder: Path) -> None:
     log = opened(folder / "b.*", watch=True)
     done = log.advance(log.beginning(), 1000)
     (folder / "b.txt").unlink()
@@ -165,8 +167,71 @@ def test_a_file_that_was_read_may_go_and_is_forgotten(folder: Path) -> None:
     later = opened(folder / "b.*", watch=True)
     later.require(done)
     end = later.advance(done, 1000)
-    assert end.place == {"files": {str(folder / "b.new"): [4, 4]}, "gone": 2}
+    assert (end.place["files"], end.place["gone"]) == ({str(folder / "b.new"): [4, 4]}, 2)
+    assert len(end.place["removed"]) == ENTRY_CHARS
     assert end.events > done.events
+
+
+def test_a_file_that_was_out_of_sight_is_not_read_again(folder: Path) -> None:
+    """Given a folder that goes while another file is read, and returns."""
+    pattern = folder / "**" / "[bdn]*.txt"
+    log = opened(pattern, watch=True)
+    done = log.advance(log.beginning(), 1_000_000)
+    (folder / "deep").rename(folder / "deep.away")
+    (folder / "deep.away" / "d.txt").rename(folder / "deep.away" / ".d")
+    (folder / "new.txt").write_text("new\n")
+    later = opened(pattern, watch=True)
+    later.require(done)
+    without = Position.from_json(json.loads(json.dumps(later.advance(done, 1000).to_json())))
+    assert str(folder / "deep" / "d.txt") not in without.place["files"]
+
+    (folder / "deep.away" / ".d").rename(folder / "deep.away" / "d.txt")
+    (folder / "deep.away").rename(folder / "deep")
+    again = opened(pattern, watch=True)
+    again.require(without)
+    head = again.head()
+    assert (again.backlog(without), again.backlog_bytes(without, head)) == (0, 0)
+    assert again.partitions(without) == frozenset()
+    with_it = again.advance(without, 1000)
+    assert again.split(without, with_it, 1) == []
+    assert with_it.place["files"][str(folder / "deep" / "d.txt")] == [5, 5]
+    assert "removed" not in with_it.place
+    assert with_it.events == without.events
+
+
+def test_another_file_under_the_name_of_one_that_was_read_and_removed_is_refused(
+    folder: Path,
+) -> None:
+    log = opened(folder / "b.*")
+    done = log.advance(log.beginning(), 1000)
+    (folder / "b.txt").unlink()
+    (folder / "b.new").write_text("b 2\n")
+    done = opened(folder / "b.*").advance(done, 1000)
+    (folder / "b.txt").write_text("another\n")
+    with pytest.raises(PeerError, match="A name is read once: a new file needs a name of its own"):
+        opened(folder / "b.*").require(done)
+
+
+def test_files_that_are_gone_before_they_were_begun_are_refused(folder: Path) -> None:
+    """The input would end without them; a source that watches reads them when they are back."""
+    log = opened(folder / "?.txt")
+    half = log.advance(log.beginning(), 1)
+    assert half.place["unread"] == 1
+    (folder / "b.txt").rename(folder / ".b.txt")
+    with pytest.raises(PeerError, match=r"1 files of .* waited to be read, and 0 are there"):
+        opened(folder / "?.txt").require(half)
+    opened(folder / "?.txt", watch=True).require(half)
+    (folder / ".b.txt").rename(folder / "b.txt")
+    opened(folder / "?.txt").require(half)
+
+
+def test_a_position_of_an_earlier_version_continues(folder: Path) -> None:
+    log = opened(folder / "b.*")
+    done = log.advance(log.beginning(), 1000)
+    assert done.place == {"files": {str(folder / "b.txt"): [7, 7]}, "gone": 0}
+    log = opened(folder / "b.*")
+    log.require(done)
+    assert log.advance(done, 1000) == done
 
 
 @pytest.mark.parametrize("name", [".tmp", "_temporary"])

@@ -2,14 +2,17 @@
 
 Where it runs: the driver lists files, workers read ranges.
 
-A position's place is ``{"files": {name: [done, size]}, "gone": events}``: how far each file was
-read, in bytes, and about how many events were in files that no longer exist.
+A position's place is ``{"files": {name: [done, size]}, "gone": events, "removed": files, "unread":
+number}``: how far each file was read, in bytes; about how many events were in files that were read
+and no longer exist, and what identifies these (`removed`); and the number of files that were listed
+and not begun.
 
 The invariants:
 
 * A file does not change once it is there: one whose size differs from that of the first listing
   ends the run, before anything more of it is read.
-* A file that was read to its end and then removed is forgotten.  One removed earlier ends the run.
+* A file that was read to its end may be removed.  Its name stays read, in case that it was only out
+  of sight; the newest `FILES_MAX` of them do.  One removed earlier ends the run.
 * Each file is a partition, from when it is listed until it is read to its end: so files of one
   period are not late for each other, in whatever order they are read.
 * A file that cannot be read in parts (it is compressed) is read in one batch, by one task.
@@ -24,6 +27,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from wallaroo.connectors.files import removed
 from wallaroo.connectors.files.reading import is_whole, records
 from wallaroo.connectors.files.source import FilesSourceConfig
 from wallaroo.connectors.files.storage import FileStore
@@ -83,9 +87,17 @@ class FilesLog(SourceLog):
         return _position({}, 0)
 
     def require(self, position: Position) -> None:
-        """Raise PeerError if the place cannot be listed, or a file has changed."""
+        """Raise PeerError if the place cannot be listed, or a file has changed or is missing."""
         self._find_bound()
-        self._checked(position, self._sizes())
+        files = self._checked(position, self._sizes())
+        unread = sum(not done for done, _ in files.values())
+        expected = position.place.get("unread", 0)
+        if unread < expected and not self._is_watching:
+            raise PeerError(
+                f"Source '{self._source}': {expected} files of {self._storage.path} waited to be "
+                f"read, and {unread} are there. Put them back (is the disk mounted?), or start "
+                f"over with an empty checkpoint directory."
+            )
         self._gone = int(position.place["gone"])
 
     def head(self) -> Head:
@@ -95,8 +107,8 @@ class FilesLog(SourceLog):
         return Head(_position(files, self._gone), is_ended=not self._is_watching, error=error)
 
     def backlog_events(self, position: Position, head: Head) -> int:
-        done: Files = position.place["files"]
         files: Files = head.position.place["files"]
+        done = _read(position, {name: size for name, (_, size) in files.items()})
         return sum(
             max(0, _events(*state) - _events(*done.get(name, (0, state[1]))))
             for name, state in files.items()
@@ -108,8 +120,12 @@ class FilesLog(SourceLog):
     def advance(self, start: Position, events_max: int) -> Position:
         """Advance file by file, in the order of their names."""
         files = self._checked(start, self._sizes())
-        gone = int(start.place["gone"]) + sum(
-            _events(*state) for name, state in start.place["files"].items() if name not in files
+        before: Files = start.place["files"]
+        lost = {name: state for name, state in before.items() if name not in files}
+        back = {name: files[name] for name in _read(start, self._sizes()) if name not in before}
+        gone = int(start.place["gone"]) + _sum(lost) - _sum(back)
+        missing = removed.with_changes(
+            start.place.get("removed", ""), {name: size for name, (_, size) in lost.items()}, back
         )
         left = max(PIECE_BYTES_MIN, events_max * EVENT_BYTES)
         for name in sorted(files):
@@ -121,16 +137,16 @@ class FilesLog(SourceLog):
                 files[name] = [done + step, size]
                 left -= step
         started = {name: state for name, state in files.items() if state[0]}
-        reached = _position(started, gone)
-        before = _position(start.place["files"], int(start.place["gone"]))
-        return replace(reached, events=start.events + reached.events - before.events)
+        reached = _position(started, max(0, gone), missing, len(files) - len(started))
+        counted = int(start.place["gone"]) + _sum(before)
+        return replace(reached, events=start.events + max(0, reached.events - counted))
 
     def split(self, start: Position, end: Position, pieces: int) -> list[list[Range]]:
         """Cut at bytes; a record that crosses a cut belongs to the range in which it begins."""
-        before: Files = start.place["files"]
+        files: Files = end.place["files"]
+        before = _read(start, {name: size for name, (_, size) in files.items()})
         parts = [
-            (name, before.get(name, [0, 0])[0], done)
-            for name, (done, _) in sorted(end.place["files"].items())
+            (name, before.get(name, [0, 0])[0], done) for name, (done, _) in sorted(files.items())
         ]
         parts = [part for part in parts if part[1] < part[2]]
         total = sum(high - low for _, low, high in parts)
@@ -150,16 +166,15 @@ class FilesLog(SourceLog):
         return lists
 
     def backlog_bytes(self, position: Position, head: Head) -> int:
-        done: Files = position.place["files"]
         files: Files = head.position.place["files"]
+        done = _read(position, {name: size for name, (_, size) in files.items()})
         return sum(size - done.get(name, [0, 0])[0] for name, (_, size) in files.items())
 
     def partitions(self, position: Position) -> frozenset[str]:
         """Return the unfinished files, each of which holds time back until it is read."""
-        done: Files = position.place["files"]
-        return frozenset(
-            name for name, size in self._sizes().items() if done.get(name, (0, 0))[0] < size
-        )
+        sizes = self._sizes()
+        done = _read(position, sizes)
+        return frozenset(name for name, size in sizes.items() if done.get(name, (0, 0))[0] < size)
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -243,15 +258,15 @@ class FilesLog(SourceLog):
         Raises PeerError if a file has changed, or was removed too early.
         """
         files: Files = {name: [0, size] for name, size in sizes.items()}
-        for name, (done, size) in position.place["files"].items():
+        before: Files = position.place["files"]
+        is_same = removed.returned(position.place.get("removed", ""), sizes, before)
+        for name, is_same_size in is_same.items():
+            if not is_same_size:
+                raise self._changed(name, "another size", sizes[name])
+            files[name] = [sizes[name], sizes[name]]
+        for name, (done, size) in before.items():
             if name in sizes and sizes[name] != size:
-                raise PeerError(
-                    f"Source '{self._source}': {name} had {size:,} bytes when it was found and has "
-                    f"{sizes[name]:,} now. A file has to be complete when it appears: write it "
-                    f"under another name, such as .{name.rpartition('/')[2]}, and rename it. A "
-                    "name is read once: a new file needs a name of its own, also if an earlier one "
-                    "was removed."
-                )
+                raise self._changed(name, f"{size:,} bytes", sizes[name])
             if name in sizes:
                 files[name] = [done, size]
             elif done < size:
@@ -261,14 +276,37 @@ class FilesLog(SourceLog):
                 )
         return files
 
+    def _changed(self, name: str, before: str, size: int) -> PeerError:
+        return PeerError(
+            f"Source '{self._source}': {name} had {before} when it was found and has {size:,} "
+            f"now. A file has to be complete when it appears: write it under another name, such as "
+            f".{name.rpartition('/')[2]}, and rename it. A name is read once: a new file needs a "
+            f"name of its own, also if an earlier one was removed."
+        )
+
+
+def _read(position: Position, sizes: dict[str, int]) -> Files:
+    """Return how far files were read, with removed ones that are there again."""
+    files: Files = position.place["files"]
+    back = removed.returned(position.place.get("removed", ""), sizes, files)
+    return {**files, **{name: [sizes[name], sizes[name]] for name in back}} if back else files
+
 
 def _origin(file: str, number: int) -> dict[str, str]:
     return {"file": file}
 
 
-def _position(files: Files, gone: int) -> Position:
-    place = {"files": dict(sorted(files.items())), "gone": gone}
-    return Position(place, gone + sum(_events(*state) for state in files.values()))
+def _position(files: Files, gone: int, missing: str = "", unread: int = 0) -> Position:
+    place: dict[str, Any] = {"files": dict(sorted(files.items())), "gone": gone}
+    if missing:
+        place["removed"] = missing
+    if unread:
+        place["unread"] = unread
+    return Position(place, gone + _sum(files))
+
+
+def _sum(files: Files) -> int:
+    return sum(_events(*state) for state in files.values())
 
 
 def _events(done: int, size: int) -> int:
