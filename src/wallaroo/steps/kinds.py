@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import update_wrapper
-from typing import Any, ClassVar, Generic, Self, TypeVar, overload
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, overload
 
 from wallaroo.steps.context import Context
 from wallaroo.steps.keys import Key
@@ -322,6 +322,16 @@ class Timing:
 NO_TIMING = Timing()
 
 
+class StateBuilder(Protocol):
+    """Creator of a step's state objects, if that is not their class."""
+
+    def build(self) -> Any:
+        """Return a new state object."""
+
+    def content_of(self, stored: Any) -> Any:
+        """Return the state in a stored object, which may be of an older form."""
+
+
 class _Stateful(Step, Generic[S]):
     example = "def {name}(event, state): ..."
     arities = (2, 3)
@@ -337,16 +347,18 @@ class _Stateful(Step, Generic[S]):
         state: type[S],
         on_error: str = STOP,
         timing: Timing = NO_TIMING,
+        builder: StateBuilder | None = None,
     ):
         super().__init__(function, name, on_error)
         self.state_class = state
         self.timing = timing
+        self.builder = builder
         self.takes_context = takes_third(function, "context")
         self.arity = 3 if self.takes_context else 2
 
     def initial_state(self) -> S:
         """Return a new state object, as the first event of a key meets it."""
-        return self.state_class()
+        return state_maker(self)()  # type: ignore[no-any-return]  # the user's object
 
     @property
     def keeps_entries(self) -> bool:  # type: ignore[override]  # depends on what is declared
@@ -365,8 +377,10 @@ class _Stateful(Step, Generic[S]):
         return self.timing.ttl_is_event_time
 
     def options(self) -> tuple[Any, ...]:
-        timing = () if self.timing == NO_TIMING else (self.timing,)
-        return (self.step_name, self.state_class, self.on_error, *timing)
+        rest: tuple[Any, ...] = () if self.timing == NO_TIMING else (self.timing,)
+        if self.builder is not None:
+            rest = (self.timing, self.builder)
+        return (self.step_name, self.state_class, self.on_error, *rest)
 
     def on_timer(
         self, function: Callable[[S, Context, str], Any]
@@ -383,6 +397,15 @@ class _Stateful(Step, Generic[S]):
         """Decorate the function that is called for each key when all input has ended."""
         self.timing = replace(self.timing, on_end=Callback(function))
         return function
+
+
+def state_maker(step: Step) -> Callable[[], Any]:
+    """Return the function that creates a step's state objects: its class, or its builder's.
+
+    Steps that keep nothing but ordered entries have no state class.
+    """
+    builder: StateBuilder | None = getattr(step, "builder", None)
+    return getattr(step, "state_class", object) if builder is None else builder.build
 
 
 class StateComputation(_Stateful[S], Generic[In, S, Out]):

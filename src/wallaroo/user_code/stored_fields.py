@@ -8,6 +8,10 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
+# In older checkpoints, the class around each state of a classic application: its only slot,
+# ``value``, is the state itself.
+HOLDER = "wallaroo.compat.classic.functions.ClassicState"
+
 
 def fields_of(value: Any) -> dict[str, Any]:
     """Return an object's own attributes, slots included; those of its class are not among them.
@@ -111,6 +115,8 @@ def stored_fields(raw: bytes) -> tuple[str, dict[str, Any]]:
     """
     reader = _Reader(io.BytesIO(raw))
     value = reader.load()
+    if isinstance(value, Gone) and value.class_name == HOLDER:
+        value = vars(value)["value"]
     if isinstance(value, Gone):
         return value.class_name, vars(value)
     if type(value) is dict:

@@ -47,7 +47,7 @@ class _Trier:
         cls = step.state_class
         self._version = version_of(cls)
         self._dumps, self._loads = evolving(step, packing, evolution_of(cls, True))
-        self._lacks = lacking(cls, packing)
+        self._lacks = lacking(step, packing)
         self._is_own = packing.loads is not packing_of(None).loads
 
     def try_on(self, key: bytes, raw: bytes) -> None:

@@ -26,6 +26,7 @@ from wallaroo.errors import CheckpointError
 from wallaroo.instrumentation.faults import fault_point
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.log.delta import Entry
+from wallaroo.steps.kinds import state_maker
 from wallaroo.user_code.stored_fields import fields_of
 
 MERGE = "merge"
@@ -60,7 +61,7 @@ class Rows:
             )
         self._keys = tuple(keys)
         self._class = self._step.state_class
-        self._types = _types_of(self._class)
+        self._types = _types_of(self._step)
         self._dumps = evolving(self._step, packing_of(plan.serializer), None)[0]
 
     def entry(self, number: int, row: Row) -> tuple[Key, bytes]:
@@ -78,7 +79,7 @@ class Rows:
             raise CheckpointError(
                 f"row {number:,} has {parts!r} for a key; keys are str, bytes or int."
             ) from None
-        state = self._class()
+        state = state_maker(self._step)()
         for name, value in row.items():
             if name in self._types:
                 setattr(state, name, self._converted(number, name, value))
@@ -99,14 +100,15 @@ class Rows:
             ) from error
 
 
-def _types_of(cls: type[Any]) -> dict[str, Any]:
+def _types_of(step: Any) -> dict[str, Any]:
     """Return the types of a state object's attributes: declared, else those of a new object."""
     try:
-        hints = get_type_hints(cls)
+        hints = get_type_hints(step.state_class)
     except (NameError, TypeError):
         hints = {}
     types = {
-        name: Any if value is None else type(value) for name, value in fields_of(cls()).items()
+        name: Any if value is None else type(value)
+        for name, value in fields_of(state_maker(step)()).items()
     }
     return types | {name: hint for name, hint in hints.items() if name in types}
 

@@ -18,6 +18,7 @@ from wallaroo.api.application import Application, build_application
 from wallaroo.api.decorated import OfClass, OldStateComputation, OldStateComputationMulti
 from wallaroo.api.pipeline import Pipeline, source
 from wallaroo.compat.classic import functions
+from wallaroo.compat.classic.built import Built
 from wallaroo.compat.classic.codecs import with_encoder, with_name, wrong
 from wallaroo.sinks.wrapped_encoder import WrappedEncoder
 from wallaroo.steps import kinds
@@ -281,8 +282,9 @@ class _GraphBuilder:
         )
         builder = next(iter(users.values())).builder
         computations = {number: step.computation for number, step in users.items()}
+        cls = _class_of(state, builder)
         compute: kinds.StateComputationMulti[Any, Any, Any] = kinds.StateComputationMulti(
-            functions.stateful(computations, builder), self._name(state), functions.ClassicState
+            functions.stateful(computations), self._name(state), cls, builder=Built(builder, cls)
         )
         return pipeline.to(find).key_by(extract).to(compute)
 
@@ -304,6 +306,16 @@ class _GraphBuilder:
 def _builder(given: Any) -> Any:
     """Return the builder of a state; that of a class builds its instances."""
     return OfClass(given) if inspect.isclass(given) else given
+
+
+def _class_of(state: str, builder: Any) -> type[Any]:
+    """Return the class of the objects that a builder creates."""
+    try:
+        return type(builder.build())
+    except Exception as error:
+        what = f"Its builder raised {type(error).__name__}: {error}."
+        fix = "build() is called when the application is built, and on any worker."
+        raise wrong(f"state '{state}'", what, fix) from error
 
 
 def _in_order(chains: list[list[str]]) -> list[str]:

@@ -19,7 +19,7 @@ class UnknownPartitionKeyError(KeyError):
 
 
 class ClassicState:
-    """Holder of the state that a builder made.  It is empty until the first event arrives."""
+    """Holder of a state in older checkpoints; today's have the state itself."""
 
     __slots__ = ("value",)
 
@@ -103,19 +103,15 @@ def key_of(event: Event) -> Key:
     return key  # type: ignore[no-any-return]  # a Key
 
 
-def stateful(
-    computations: Mapping[int, Any], builder: Any
-) -> Callable[[Event, ClassicState], list[Event]]:
+def stateful(computations: Mapping[int, Any]) -> Callable[[Event, Any], list[Event]]:
     """Return the function that runs each pipeline's computation on their common state."""
 
-    def compute(event: Event, state: ClassicState) -> list[Event]:
+    def compute(event: Event, state: Any) -> list[Event]:
         pipeline, data, _ = event
         computation = computations.get(pipeline)
         if computation is None:
             return [(pipeline, data)]
-        if state.value is None:
-            state.value = builder.build()
-        outputs = _outputs(computation, data, state.value)
+        outputs = _outputs(computation, data, state)
         return [(pipeline, output) for output in outputs if output is not None]
 
     return compute

@@ -10,7 +10,7 @@ from typing import Any
 
 from wallaroo.dataflow.check.subject import Subject, Used, used_steps
 from wallaroo.errors import Problem
-from wallaroo.steps.kinds import NO_TIMING, Decoder, Peek, Step
+from wallaroo.steps.kinds import NO_TIMING, Decoder, Peek, Step, state_maker
 from wallaroo.steps.windows.step import WindowStep
 from wallaroo.user_code.compiled import attributes_used, returns_nothing
 from wallaroo.user_code.signatures import parameters_of, positional
@@ -205,6 +205,8 @@ def _state_class(used: Used, state: Any) -> Iterator[Problem]:
             f"state could not be read back."
         )
         yield used.problem(what, "Move the class to the top level of its module.")
+    if state_maker(used.step) is not state:
+        return  # a builder creates its objects, with arguments perhaps
     try:
         inspect.signature(state).bind()
     except TypeError as error:

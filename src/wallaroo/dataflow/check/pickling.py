@@ -13,7 +13,7 @@ from typing import Any
 
 from wallaroo.dataflow.check.subject import Subject, Used, configs_of, problem_at, used_steps
 from wallaroo.errors import Problem
-from wallaroo.steps.kinds import Step
+from wallaroo.steps.kinds import Step, state_maker
 from wallaroo.steps.windows.step import WindowStep
 from wallaroo.user_code.pickling_diagnosis import name_unpicklable
 from wallaroo.user_code.references import importable_module, is_session, pickle_by_value
@@ -121,14 +121,14 @@ def state_can_be_stored(subject: Subject) -> Iterator[Problem]:
             not isinstance(used.step, WindowStep)
             and inspect.isclass(state)
             and "<locals>" not in state.__qualname__
-            and _takes_no_arguments(state)
+            and _takes_no_arguments(state_maker(used.step))
         ):
             yield from _stored(used, state, subject.serialize or pickle.dumps)
 
 
 def _stored(used: Used, state: type[Any], serialize: Callable[[Any], bytes]) -> Iterator[Problem]:
     objects: list[Any] = []
-    error = _refusal(lambda cls: objects.append(cls()), state)
+    error = _refusal(lambda make: objects.append(make()), state_maker(used.step))
     if error is not None:
         what = (
             f"Its state class {state.__name__} raised {type(error).__name__} when it was made: "
@@ -151,9 +151,9 @@ def _has_local_state(step: Any) -> bool:
     )
 
 
-def _takes_no_arguments(state: type[Any]) -> bool:
+def _takes_no_arguments(make: Callable[[], Any]) -> bool:
     try:
-        inspect.signature(state).bind()
+        inspect.signature(make).bind()
     except TypeError:
         return False
     except ValueError:

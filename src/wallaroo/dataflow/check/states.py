@@ -8,6 +8,7 @@ from typing import Any
 
 from wallaroo.dataflow.check.subject import Subject, Used, used_steps
 from wallaroo.errors import Problem
+from wallaroo.steps.kinds import state_maker
 from wallaroo.steps.state_versions import ATTRIBUTE, FIRST, VERSION_MAX, version_of
 from wallaroo.steps.windows.step import WindowStep
 from wallaroo.user_code.compiled import changes_attribute, replaces_argument
@@ -21,7 +22,7 @@ STATE = 1  # the place of the state among the arguments of a step's function
 def states_can_change(subject: Subject) -> Iterator[Problem]:
     """Require state objects that a function can change in place."""
     for used, cls in _state_classes(subject):
-        new = _new(cls)
+        new = _new(used)
         if new is None or not cannot_change(new[0]):
             continue
         what = (
@@ -49,8 +50,8 @@ def states_are_changed_in_place(subject: Subject) -> Iterator[Problem]:
 def states_share_nothing(subject: Subject) -> Iterator[Problem]:
     """Refuse state whose lists, dicts or sets are shared by all objects of its class."""
     for used, cls in _state_classes(subject):
-        first = _new(cls)
-        second = _new(cls)
+        first = _new(used)
+        second = _new(used)
         if first is None or second is None:
             continue
         fields = fields_of(first[0])
@@ -102,8 +103,8 @@ def _state_classes(subject: Subject) -> Iterator[tuple[Used, type[Any]]]:
             yield used, cls
 
 
-def _new(cls: type[Any]) -> tuple[Any] | None:
+def _new(used: Used) -> tuple[Any] | None:
     try:
-        return (cls(),)
+        return (state_maker(used.step)(),)
     except Exception:  # noqa: BLE001  # the user's code; another rule reports it
         return None

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from wallaroo.dataflow.plan.model import Plan
-from wallaroo.steps.kinds import Step
+from wallaroo.steps.kinds import Step, state_maker
 from wallaroo.steps.state_versions import FIRST, evolution_of, registered, version_of
 from wallaroo.steps.windows.step import WindowStep
-from wallaroo.user_code.stored_fields import fields_of
+from wallaroo.user_code.stored_fields import HOLDER, fields_of
 
 Schema = dict[str, Any]
 NONE = "NoneType"
@@ -50,7 +50,7 @@ def noted_schemas(plan: Plan) -> dict[str, Schema]:
     """Return the schema of each step's state, by name; a class that cannot be called has none."""
     noted = {}
     for name, step in evolving_steps(plan).items():
-        attributes = _attributes(step.state_class, plan.serializer)
+        attributes = _attributes(step, plan.serializer)
         if attributes is None:
             continue
         version = version_of(step.state_class)
@@ -65,10 +65,10 @@ def noted_schemas(plan: Plan) -> dict[str, Schema]:
     return noted
 
 
-def _attributes(cls: type[Any], serializer: tuple[Any, Any] | None) -> dict[str, str] | None:
+def _attributes(step: Step, serializer: tuple[Any, Any] | None) -> dict[str, str] | None:
     dumps, loads = serializer or (pickle.dumps, pickle.loads)
     try:
-        fields = fields_of(loads(dumps(cls())))
+        fields = fields_of(loads(dumps(state_maker(step)())))
     except Exception:  # noqa: BLE001  # the user's code; the rules of the build report it
         return None
     return {name: type(value).__name__ for name, value in sorted(fields.items())}
@@ -110,7 +110,12 @@ def with_evolution(plan: Plan, schemas: Mapping[str, Schema]) -> Plan:
 
 
 def accepts_class(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Return whether all stored objects of a step are of versions that are upgraded."""
+    """Return whether all stored objects of a step are of versions that are upgraded.
+
+    The class inside of a holder was not noted: its objects are compared when they are read.
+    """
+    if before["states"][name]["class"] == HOLDER:
+        return True
     now = after.get("schemas", {}).get(name, {})
     stored = _stored_versions(before, name)
     return bool(now) and stored <= {*now.get("upgrades", ())} - {now["version"]}
@@ -180,7 +185,7 @@ def fates_of(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, t
     by_step = {}
     for name, now in after.get("schemas", {}).items():
         was = before.get("schemas", {}).get(name)
-        if was is None:
+        if was is None or before["states"].get(name, {}).get("class") == HOLDER:
             continue
         each = tuple(fates(was["attributes"], now, after["states"][name]["class"]))
         if was["version"] == now["version"] and not all(fate.is_same for fate in each):

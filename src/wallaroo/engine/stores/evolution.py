@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 from wallaroo.engine.blocks.packing import PICKLED, Packing
 from wallaroo.errors import CheckpointError
-from wallaroo.steps.kinds import Step
+from wallaroo.steps.kinds import StateBuilder, Step, state_maker
 from wallaroo.steps.state_versions import FIRST, Evolution, evolution_of, version_of
 from wallaroo.user_code.stored_fields import fields_of, slots_of, stored_fields
 
@@ -63,13 +63,22 @@ def evolving(step: Step, packing: Packing, evolution: Evolution | None) -> tuple
     """
     cls = getattr(step, "state_class", object)
     version = version_of(cls)
+    packing = _without_holder(step, packing)
     loads = packing.loads
     if evolution is not None and evolution.may_lack:
-        loads = filling(cls, packing)
+        loads = filling(cls, state_maker(step), packing)
     if version == FIRST or packing.dumps is not PICKLED.dumps:
         return packing.dumps, loads
     upgrades = _Upgrades(cls, version, evolution or evolution_of(cls, False), loads)
     return (lambda state: with_version(packing.dumps(state), version)), upgrades.loads
+
+
+def _without_holder(step: Step, packing: Packing) -> Packing:
+    """Return a packing whose ``loads`` returns the state that an older checkpoint holds."""
+    builder: StateBuilder | None = getattr(step, "builder", None)
+    if builder is None:
+        return packing
+    return replace(packing, loads=lambda raw: builder.content_of(packing.loads(raw)))
 
 
 # -- attributes that are new
@@ -84,18 +93,18 @@ class Attributes:
 
 
 @lru_cache(maxsize=256)
-def attributes_of(cls: Callable[[], Any], dumps: Dumps, loads: Loads) -> Attributes:
+def attributes_of(make: Callable[[], Any], dumps: Dumps, loads: Loads) -> Attributes:
     """Return the attributes that a new object has after it was stored.
 
     A class may leave some out, and create them again by itself.
     """
-    new = cls()
+    new = make()
     stored = fields_of(loads(dumps(new)))
     slots = tuple(name for name in slots_of(type(new)) if name in stored)
     return Attributes(frozenset(stored) - frozenset(slots), slots)
 
 
-def filling(cls: Any, packing: Packing) -> Loads:
+def filling(cls: Any, make: Callable[[], Any], packing: Packing) -> Loads:
     """Return a function that unpacks an object and adds what a new one has and it lacks."""
     loads = packing.loads
     attributes: Attributes | None = None
@@ -103,7 +112,7 @@ def filling(cls: Any, packing: Packing) -> Loads:
     def filled(raw: bytes) -> Any:
         nonlocal attributes
         if attributes is None:
-            attributes = attributes_of(cls, packing.dumps, loads)
+            attributes = attributes_of(make, packing.dumps, loads)
         try:
             state = loads(raw)
         except AttributeError:
@@ -113,7 +122,7 @@ def filling(cls: Any, packing: Packing) -> Loads:
                 raise
         missing = missing_of(state, cls, attributes)
         if missing:
-            fill(state, cls, missing)
+            fill(state, make, missing)
         return state
 
     return filled
@@ -123,7 +132,7 @@ def outdated(step: Step, packing: Packing, evolution: Evolution) -> Callable[[by
     """Return a function that finds whether ``evolving`` changes a stored object."""
     cls: Any = getattr(step, "state_class", object)
     version = version_of(cls)
-    lacks = lacking(cls, packing) if evolution.may_lack else None
+    lacks = lacking(step, packing) if evolution.may_lack else None
     is_versioned = packing.dumps is PICKLED.dumps
 
     def is_outdated(raw: bytes) -> bool:
@@ -134,9 +143,11 @@ def outdated(step: Step, packing: Packing, evolution: Evolution) -> Callable[[by
     return is_outdated
 
 
-def lacking(cls: Any, packing: Packing) -> Callable[[bytes], bool]:
+def lacking(step: Step, packing: Packing) -> Callable[[bytes], bool]:
     """Return a function that finds whether an object lacks attributes, or cannot be read."""
-    attributes = attributes_of(cls, packing.dumps, packing.loads)
+    cls: Any = getattr(step, "state_class", object)
+    packing = _without_holder(step, packing)
+    attributes = attributes_of(state_maker(step), packing.dumps, packing.loads)
 
     def lacks(raw: bytes) -> bool:
         try:
@@ -158,9 +169,9 @@ def missing_of(state: Any, cls: type[Any], attributes: Attributes) -> tuple[str,
     return missing
 
 
-def fill(state: Any, cls: type[Any], missing: tuple[str, ...]) -> None:
+def fill(state: Any, make: Callable[[], Any], missing: tuple[str, ...]) -> None:
     """Set attributes that an object lacks to those of a new object."""
-    new = fields_of(cls())
+    new = fields_of(make())
     for name in missing:
         if name in new:
             object.__setattr__(state, name, new[name])  # a class may restrict its own

@@ -14,7 +14,7 @@ from wallaroo.engine.blocks.packing import PICKLED, Packing
 from wallaroo.engine.failures.error_context import blame, shorten
 from wallaroo.engine.stores.evolution import evolving
 from wallaroo.engine.stores.last_use import without_last_use
-from wallaroo.steps.kinds import Step
+from wallaroo.steps.kinds import Step, state_maker
 from wallaroo.steps.state_versions import Evolution
 from wallaroo.user_code.pickling_diagnosis import unpicklable_part
 
@@ -47,8 +47,7 @@ class KeyedState:
         # a pickle pops a last use by itself
         self._is_pickled = packing.loads is PICKLED.loads
         self._loads = loads if self._is_pickled else lambda stored: loads(without_last_use(stored))
-        # a step that keeps nothing but ordered entries has no state class
-        self._make: Callable[[], Any] = getattr(step, "state_class", object)
+        self._make = state_maker(step)
 
     def load(self, key: Key) -> Any:
         """Return the key's state, as stored or new; raise UserCodeError if its class fails."""
