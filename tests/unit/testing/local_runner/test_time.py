@@ -288,6 +288,18 @@ def test_a_record_of_kafka_brings_its_time_along() -> None:
     assert running.watermark == wallaroo.seconds(11)
 
 
+def test_events_of_today_are_read_after_idle_time_on_a_clock_that_was_never_set() -> None:
+    running = kafka()
+    today = wallaroo.seconds(1_764_000_000)
+    running.send("in", b"a", at_ns=today)
+    running.batch()
+    running.idle(1)
+    running.send("in", b"a", at_ns=today + wallaroo.seconds(1))
+    running.batch()
+    assert running.watermark == today + wallaroo.seconds(1)
+    assert running.result().errors == {}
+
+
 def test_a_record_from_next_year_is_left_out_and_moves_no_watermark() -> None:
     running = kafka()
     running.clock.now_ns = wallaroo.seconds(100)
