@@ -132,6 +132,23 @@ def test_dev_reloads_when_the_application_is_saved_and_survives_its_errors(
         await_text("ada got 3 clicks")
 
 
+@pytest.mark.parametrize("name", ["helper", "inner.helper"])
+def test_dev_reloads_when_a_module_that_could_not_be_imported_is_saved(
+    made: dict[str, str], tmp_path: Path, name: str
+) -> None:
+    folder = tmp_path / "clicks"
+    helper = (folder / name.replace(".", "/")).with_suffix(".py")
+    helper.parent.mkdir(exist_ok=True)
+    helper.write_text("x = \n")
+    file = folder / "clicks.py"
+    file.write_text(f"import {name}\n{file.read_text()}")
+    with developing(made["While you change it"], tmp_path) as (_, await_text):
+        await_text("SyntaxError")
+        await_text("waiting for a change")
+        helper.write_text("x = 1\n")
+        await_text("ada has 3 clicks")
+
+
 def test_breakpoints_work_in_dev(made: dict[str, str], tmp_path: Path) -> None:
     file = tmp_path / "clicks" / "clicks.py"
     file.write_text(

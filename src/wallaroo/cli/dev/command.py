@@ -87,6 +87,7 @@ def dev_command(arguments: argparse.Namespace) -> int:
         except WallarooError as error:
             if options.once:
                 raise
+            watch.add_failed()
             _say(f"{error}{call_chain(error)}")
         if options.once:
             return 0
@@ -161,6 +162,7 @@ class FileWatch:
     def __init__(self, app: Path) -> None:
         self._folder = app.resolve().parent
         self._seen = dict(_times([app.resolve()] if app.is_file() else []))
+        self._nearby = dict(_times([*self._folder.glob("*.py"), *self._folder.glob("*/*.py")]))
         self._selector = selectors.DefaultSelector()  # for sleeping only
 
     def add_loaded(self) -> None:
@@ -173,6 +175,14 @@ class FileWatch:
                 if file and self._folder in (path := Path(file).resolve()).parents
             )
         )
+
+    def add_failed(self) -> None:
+        """Watch the modules imported so far, and all in the folder and its packages.
+
+        A module whose import failed is not among those imported.
+        """
+        self.add_loaded()
+        self._seen.update(self._nearby)  # as of before the imports
 
     def has_changed(self) -> bool:
         """Return whether a file was saved since the watch began."""
