@@ -32,7 +32,9 @@ class JsonLines:
             return batch
         wrong = {at: why for at, each in enumerate(payloads) if (why := self._wrong(each))}
         if wrong:
-            raise RowError(list(wrong), ValueError(next(iter(wrong.values()))))
+            first = next(iter(wrong.values()))
+            # the others are refused when the function is called again, without these
+            raise RowError([at for at, why in wrong.items() if why == first], ValueError(first))
         return self._one_by_one(payloads)
 
     def count(self, frames: bytes, framing: Framing) -> int | None:

@@ -508,6 +508,20 @@ def test_lines_that_are_no_json_are_refused_one_by_one(tmp_path: Path) -> None:
     assert done.errors == {"json lines": 4}
 
 
+def test_each_refused_line_has_its_own_reason() -> None:
+    lines = [b"{", b'{"a": "x"}', b"[1]", b"{"]
+    decoder = wallaroo.json_lines(pa.schema([("a", pa.int64())]), on_error="dead-letter")
+    application = built(decoder=decoder, dead_letters=wallaroo.FileSinkConfig("dead.jsonl"))
+
+    letters = run_local(application, {"in": lines}, tasks=1).dead_letters
+
+    reasons = {bytes.fromhex(letter["frame_hex"]): letter["error"] for letter in letters}
+    assert "not JSON" in reasons[b"{"]
+    assert "does not fit the schema" in reasons[b'{"a": "x"}']
+    assert "not list" in reasons[b"[1]"]
+    assert len(letters) == 4
+
+
 def test_json_in_frames_may_span_lines() -> None:
     given = [b'{"a":\n 1}', b'{"a": 2}']
 
