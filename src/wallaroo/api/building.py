@@ -92,8 +92,8 @@ def check_dead_letters(plan: Plan) -> None:
 def _in_lines(config: SinkConfig) -> SinkConfig:
     """Return the sink with everything that it needs to write dead letters as JSON.
 
-    That is form "raw" if it would end one with a second newline, and an encoder if it would pack
-    the letter itself as a message, or as a row of columns.  Raises WallarooParameterError if
+    That is form "raw" or an encoder if it would end one with a second newline, and an encoder if it
+    would pack the letter itself as a message, or as a row of columns.  Raises WallarooParameterError if
     letters would replace others, or no column is a field of them.
     """
     encoder = config.encoder
@@ -105,7 +105,8 @@ def _in_lines(config: SinkConfig) -> SinkConfig:
     columns = getattr(config, "columns", None) if is_plain else None
     if columns is not None:
         return replace(config, encoder=_row_encoder(config, columns))  # type: ignore[type-var]  # a configuration is a dataclass
-    if is_plain and not config.takes_rows:
+    is_rolling = config.kind == "rolling" and config.encoder is None  # it writes lines
+    if is_rolling or (is_plain and not config.takes_rows):
         return replace(config, encoder=Encoder(dumps, "dead letters"))  # type: ignore[type-var]  # a configuration is a dataclass
     is_doubled = (
         isinstance(config, FileSinkConfig) and config.form == "lines" and config.encoder is None

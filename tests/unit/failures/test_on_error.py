@@ -24,7 +24,8 @@ from wallaroo.dataflow.plan.json import (
     dumps,
 )
 from wallaroo.errors import WallarooParameterError
-from wallaroo.sinks import RedisSinkConfig, SQLiteSinkConfig
+from wallaroo.sinks import RedisSinkConfig, RollingSinkConfig, SQLiteSinkConfig
+from wallaroo.testing import run_local
 
 DECORATORS: dict[str, Callable[..., Any]] = {
     "computation": wallaroo.computation,
@@ -109,6 +110,19 @@ def test_a_file_in_form_of_lines_gets_no_empty_lines() -> None:
     built = application("dead-letter", wallaroo.FileSinkConfig("dead.jsonl", form="lines"))
 
     assert built.plan.sinks[1].config.form == "raw"
+
+
+@pytest.mark.parametrize(
+    ("sink", "end"),
+    [(RollingSinkConfig("dead"), b""), (wallaroo.FileSinkConfig("dead.jsonl"), b"\n")],
+    ids=["the sink adds newlines", "the sink writes outputs as they are"],
+)
+def test_a_dead_letter_is_one_line_and_no_empty_one(sink: Any, end: bytes) -> None:
+    ran = run_local(application("dead-letter", sink), {"in": [b"x", b"y"]}, tasks=1)
+
+    letters = ran.by_sink["dead-letters"]
+    assert [letter.partition(b"}")[2] for letter in letters] == [end, end]
+    assert len(ran.dead_letters) == 2
 
 
 def test_something_else_than_a_sink_is_refused() -> None:
