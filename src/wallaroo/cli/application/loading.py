@@ -14,6 +14,7 @@ import inspect
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from importlib.machinery import BuiltinImporter, FrozenImporter
 from pathlib import Path
 from types import ModuleType
 
@@ -27,6 +28,12 @@ from wallaroo.steps.kinds import place_of
 from wallaroo.user_code.user_frames import user_frames
 
 FRAMES_MAX = 4  # innermost frames of the user's code that an error shows
+
+# modules that neither Python's others nor the packages here import
+_UNUSED = {
+    "antigravity", "chunk", "crypt", "ensurepip", "idlelib", "lib2to3", "sched", "test", "this",
+    "tkinter", "turtle", "turtledemo", "venv", "wave",
+}  # fmt: skip
 
 
 def load_application(app: str, args: Sequence[str]) -> Application:
@@ -87,7 +94,9 @@ def import_application(app: str) -> ModuleType:
             f"'{name}' cannot be a module's name.",
             "Rename the file: letters, digits and underscores.",
         )
-    _put_first(str(path.parent if path else Path.cwd()))
+    folder = path.parent if path else Path.cwd()
+    _check_names(app, folder, name)
+    _put_first(str(folder))
     try:
         module = importlib.import_module(name)
     except WallarooError:
@@ -111,6 +120,29 @@ def import_application(app: str) -> ModuleType:
             str(path),
         )
     return module
+
+
+def _check_names(app: str, folder: Path, name: str) -> None:
+    """Refuse files that Python or a package would import in place of modules of Python's own."""
+    for file in sorted(folder.iterdir()):
+        is_module = file.suffix == ".py" or (file / "__init__.py").is_file()
+        # the application's own file is compared with what was imported
+        if not is_module or (file.stem == name and name in sys.modules):
+            continue
+        if _shadows(file.stem):
+            raise _error(
+                app,
+                f"{file.name}, in its folder, would be imported in place of Python's own module "
+                f"'{file.stem}'.",
+                f"Rename {file.name}, and the imports of it.",
+                str(file),
+            )
+
+
+def _shadows(name: str) -> bool:
+    """Return whether a file of this name hides a module of Python's own from those that need it."""
+    is_found_first = BuiltinImporter.find_spec(name) or FrozenImporter.find_spec(name)
+    return name in sys.stdlib_module_names - _UNUSED and is_found_first is None
 
 
 def _file_of(app: str) -> Path | None:

@@ -37,7 +37,8 @@ def _clean_imports() -> Iterator[None]:
     yield
     sys.path[:] = path
     for name in set(sys.modules) - modules:
-        del sys.modules[name]
+        if name.endswith("_app"):  # the package's own stay: a second import makes other classes
+            del sys.modules[name]
 
 
 def write(directory: Path, name: str, text: str) -> str:
@@ -93,6 +94,26 @@ def test_what_cannot_be_loaded_is_reported_with_its_cause(
     with pytest.raises(wallaroo.PipelineError) as caught:
         load_application(write(tmp_path, name, text), [])
     assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize("file", ["queue.py", "random.py", "types.py", "email/__init__.py"])
+def test_a_file_in_place_of_a_module_of_pythons_is_refused(tmp_path: Path, file: str) -> None:
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text("")
+    name = file.partition("/")[0]
+    with pytest.raises(wallaroo.PipelineError, match=f"{name}, in its folder") as caught:
+        load_application(write(tmp_path, "beside_app.py", APPLICATION), ARGS)
+    assert f"Rename {name}" in str(caught.value)
+
+
+@pytest.mark.parametrize("file", ["time.py", "os.py", "test.py", "email/notes.py", "helper.py"])
+def test_a_file_that_hides_no_module_in_use_is_accepted(
+    tmp_path: Path, file: str
+) -> None:
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text("")
+    name = f"beside_{file[:2]}_app"
+    assert load_application(write(tmp_path, f"{name}.py", APPLICATION), ARGS).name == "Loaded"
 
 
 def test_a_missing_file_is_named_with_its_whole_path(tmp_path: Path) -> None:
