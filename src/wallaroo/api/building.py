@@ -93,8 +93,8 @@ def _in_lines(config: SinkConfig) -> SinkConfig:
     """Return the sink with everything that it needs to write dead letters as JSON.
 
     That is form "raw" or an encoder if it would end one with a second newline, and an encoder if it
-    would pack the letter itself as a message, or as a row of columns.  Raises WallarooParameterError if
-    letters would replace others, or no column is a field of them.
+    would pack the letter itself as a message, or as a row of columns.  Raises
+    WallarooParameterError if letters would replace others, or no column is a field of them.
     """
     encoder = config.encoder
     is_plain = isinstance(encoder, WrappedEncoder) and encoder.inner is AS_IT_IS
