@@ -59,6 +59,25 @@ class NotYetError(PipelineError):
 CORRECT_IT = "Correct the function and run again."
 
 
+LAYOUT = "\n\t"  # an error may have lines; a log's message has one
+
+
+def printable(text: str, kept: str = "") -> str:
+    """Return a text without characters that would end a line or control a terminal.
+
+    They are escaped, except for those ``kept``.
+
+    >>> printable("red\\x1b[31m\\n")
+    'red\\\\x1b[31m\\\\n'
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or each in kept else each.encode("unicode_escape").decode()
+        for each in text
+    )
+
+
 class UserCodeError(WallarooError):
     """An exception of a user's function.
 
@@ -80,7 +99,7 @@ class UserCodeError(WallarooError):
     def __str__(self) -> str:
         where = f" at {self.place}" if self.place else ""  # functions of this package have none
         return (
-            f"step '{self.step}' failed{where}: {self.cause}\n"
+            f"step '{self.step}' failed{where}: {printable(self.cause, LAYOUT)}\n"
             f"  event: {self.event}\n"
             f"  The batch was not committed. {self.fix}"
         )

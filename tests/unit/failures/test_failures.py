@@ -31,7 +31,7 @@ from wallaroo.monitoring.metrics.failed_events import (
     gather_failures,
 )
 from wallaroo.steps.letters import FIELDS
-from wallaroo.testing import run_local
+from wallaroo.testing import LocalApplication, run_local
 
 
 def raised(error: Exception) -> Exception:
@@ -221,6 +221,25 @@ def test_a_batch_full_of_failures_says_a_few_lines_and_how_many_more_there_are()
     assert (
         lines[-1] == "batch 4: 1,000 more events failed and were skipped or written as dead letters"
     )
+
+
+@wallaroo.computation("talk", on_error="skip")
+def talk(event: str) -> str:
+    raise ValueError(f"{event}\nsecond line \x1b[31m")
+
+
+def test_control_characters_of_an_exception_do_not_reach_the_log() -> None:
+    running = LocalApplication(build("skip", talk))
+    running.send("in", b"x")
+    (sample,) = running.attempt().samples
+    (line,) = failure_lines(1, {("talk", "skip"): 1}, [sample])
+    assert line.isprintable()
+    assert r"ValueError: x\nsecond line \x1b[31m" in line
+
+
+def test_the_error_that_ends_a_run_may_have_lines_and_controls_no_terminal() -> None:
+    error = UserCodeError("talk", "", "'x'", "ValueError: x\nsecond line \x1b[31m")
+    assert "ValueError: x\nsecond line \\x1b[31m\n" in str(error)
 
 
 # -- what a run does

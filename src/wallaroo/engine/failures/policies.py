@@ -25,7 +25,7 @@ from wallaroo.engine.failures.error_context import (
     with_details,
 )
 from wallaroo.engine.failures.reading import Reading
-from wallaroo.errors import PeerError
+from wallaroo.errors import PeerError, printable
 from wallaroo.steps.kinds import DEAD_LETTER, STOP, Step
 from wallaroo.user_code.pickling_diagnosis import unpicklable_part
 
@@ -110,8 +110,9 @@ class Failures:
         number = self.counts[counted] = self.counts.get(counted, 0) + 1
         if number <= SAMPLES_FIRST or str(number).rstrip("0") == "1":
             found = describe(step, text, error)
+            cause = printable(found.cause)
             self.samples.append(
-                Sample(found.step, step.on_error, found.place, found.event, found.cause, number)
+                Sample(found.step, step.on_error, found.place, found.event, cause, number)
             )
 
 
