@@ -137,9 +137,13 @@ class OwnLog(SourceLog):
 
     def beginning(self) -> Position:
         source = self._source
-        found = self._asked(lambda: {name: source.start(name) for name in source.partitions()})
+        starts = self._asked(
+            lambda: {
+                name: _offset("start", name, source.start(name)) for name in source.partitions()
+            }
+        )
         self._look()  # errors in `end` surface before the run begins
-        return position_of(found, self._present)
+        return position_of(starts, self._present)
 
     def head(self) -> Head:
         """Return the ends and a warning; if a poll fails, the last known ends and the error."""
@@ -196,7 +200,9 @@ class OwnLog(SourceLog):
         source = self._source
         # before the ends, so that no event arrives in between
         is_ended = self._asked(source.is_ended)
-        ends = self._asked(lambda: {name: source.end(name) for name in source.partitions()})
+        ends = self._asked(
+            lambda: {name: _offset("end", name, source.end(name)) for name in source.partitions()}
+        )
         if self._is_bounded:
             self._bound = ends if self._bound is None else self._bound
             ends = self._bound
@@ -243,6 +249,16 @@ class TableLog(OwnLog):
             f"{WAYS_ON} If it holds the same rows under the same numbers, give the source another "
             f"name and start={number - 1}: it continues after the last row that was read."
         )
+
+
+def _offset(method: str, partition: str, offset: Any) -> int:
+    """Return an offset of the user's code as an int, of numpy too.  Raises TypeError if it is not.
+
+    Anything else would fail later, away from the source.
+    """
+    if not hasattr(offset, "__index__"):
+        raise TypeError(f"{method}({partition!r}) returned {offset!r:.60}, not an int")
+    return int(offset)
 
 
 def _origin(part: Range, number: int) -> dict[str, Any]:

@@ -46,6 +46,13 @@ class Identified(Numbers):
         return {"name of the system": "first"}
 
 
+class Worded(Numbers):
+    """Its ends are texts."""
+
+    def end(self, partition: str) -> Any:
+        return (self.folder / partition).read_text()
+
+
 class Unreadable(Numbers):
     """Its partitions can be counted, not read."""
 

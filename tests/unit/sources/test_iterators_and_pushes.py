@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.unit.sources.own import copying, counted, failing, pushing, ticked
-from wallaroo.errors import UserCodeError
+from wallaroo.errors import UserCodeError, WallarooParameterError
 from wallaroo.options import RunOptions
 from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
@@ -76,6 +76,19 @@ def _parts(feed: Any) -> Iterator[Part]:
     while (part := feed.next_run()) is not None:
         if part.events:
             yield part
+
+
+@pytest.mark.parametrize(
+    ("open_events", "expected"),
+    [([1, 2], "[1, 2], not a function"), (lambda: iter(()), "cannot be called with one argument")],
+    ids=["a list", "a function without an argument"],
+)
+def test_events_that_no_function_returns_are_refused(open_events: Any, expected: str) -> None:
+    with pytest.raises(WallarooParameterError) as caught:
+        IteratorSource("numbers", open_events)
+    assert expected in str(caught.value)
+    assert "IteratorSource(name='numbers')" in str(caught.value)
+    assert "def open_events(after)" in str(caught.value)
 
 
 @pytest.mark.parametrize("open_events", [counted, ticked])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.sources.own import Broken, Identified, Numbers, Polled, Unreadable, copying
+from tests.unit.sources.own import Broken, Identified, Numbers, Polled, Unreadable, Worded, copying
 from wallaroo.errors import PeerError, UserCodeError
 from wallaroo.options import RunOptions
 from wallaroo.runtime.in_process import InProcessHost
@@ -91,6 +91,13 @@ def test_a_read_that_raises_ends_the_run_with_its_line(
     assert isinstance(run.exception, UserCodeError)
     assert "no such table" in str(run.exception)
     assert "own.py" in str(run.exception)
+
+
+def test_an_end_that_is_not_a_number_is_reported_with_its_source(tables: Path) -> None:
+    log = Worded("numbers", tables).open_log(LogContext(tables))
+    with pytest.raises(UserCodeError, match=r"end\('a'\) returned '100', not an int") as caught:
+        log.beginning()
+    assert "numbers" in caught.value.step
 
 
 def test_ends_that_cannot_be_asked_for_are_reported_and_asked_for_again(tables: Path) -> None:

@@ -7,6 +7,7 @@ writes what it yields to the spool.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterable, Callable, Iterable
 from typing import Any, ClassVar, NamedTuple
 
@@ -16,6 +17,7 @@ from wallaroo.sources.feeds.inbox import Inbox, InboxFeed, Pushed, framer_of
 from wallaroo.sources.interface import Event, SourceConfig
 from wallaroo.steps.kinds import Callback, Decoder
 
+OPEN = "Give a function that returns the events after it: def open_events(after): ..."
 FULL_S = 0.01  # between two checks of an async iterator whether there is room
 
 
@@ -49,6 +51,17 @@ class IteratorSource(SourceConfig[Event]):
         self.name = name
         self.decoder = decoder
         self._open = Callback(open_events)
+        opened: Any = open_events
+        if not callable(opened):
+            what = f"open_events is {opened!r:.60}, not a function."
+            raise self._wrong(what, OPEN)
+        try:
+            inspect.signature(open_events).bind(None)
+        except TypeError as error:
+            what = f"open_events cannot be called with one argument, a position: {error}."
+            raise self._wrong(what, OPEN) from None
+        except ValueError:
+            pass  # some built-in functions have no signature
 
     @property
     def may_end(self) -> bool:
@@ -63,6 +76,9 @@ class IteratorSource(SourceConfig[Event]):
 
     def _run(self, inbox: Inbox, position: Any) -> None:
         events = self._open.function(position)
+        if not hasattr(events, "__aiter__") and not hasattr(events, "__iter__"):
+            name = getattr(self._open.function, "__name__", "open_events")
+            raise TypeError(f"{name} returned {events!r:.60}, not an iterable or async iterable")
         number = position if isinstance(position, int) else 0
         if hasattr(events, "__aiter__"):
             asyncio.run(self._put_async(inbox, events, number))
