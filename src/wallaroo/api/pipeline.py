@@ -273,6 +273,11 @@ class Pipeline(Generic[T]):
 
     def merge(self, other: Pipeline[U]) -> Pipeline[T | U]:
         """Return both streams as one, each in order per key, in no order between them."""
+        merged: Any = other
+        if not isinstance(merged, Pipeline):
+            what = f"{merged!r:.60} is not a pipeline."
+            fix = "Pass the other pipeline, as in first.merge(second)."
+            raise WallarooParameterError(Problem("merge()", user_place(), what, fix))
         node = MergeNode(self._node, other._node, user_place())
         is_keyed = isinstance(self, KeyedPipeline) and isinstance(other, KeyedPipeline)
         return KeyedPipeline(node) if is_keyed else Pipeline(node)

@@ -37,6 +37,13 @@ def test_key_by_and_collect_give_keyed_pipelines_and_merges_of_them_are_keyed() 
     assert not isinstance(keyed.merge(tcp("b")), wallaroo.KeyedPipeline)
 
 
+def test_a_merge_with_something_else_is_refused() -> None:
+    other: Any = "x"
+    with pytest.raises(WallarooParameterError, match=r"'x' is not a pipeline") as caught:
+        tcp("a").merge(other)
+    assert caught.value.problems[0].place.startswith(__file__)
+
+
 def test_nodes_know_the_line_of_the_users_call() -> None:
     pipeline = tcp("in").to(shout)
     line = test_nodes_know_the_line_of_the_users_call.__code__.co_firstlineno + 1

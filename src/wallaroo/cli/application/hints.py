@@ -85,7 +85,7 @@ def missing_attribute(error: AttributeError) -> str:
 
 
 def wrong_input(error: Exception, args: Sequence[str]) -> str:
-    """Return the correct form of --in if it lacks a name or an address, else ""."""
+    """Return the correct form of --in if it lacks names or addresses, else ""."""
     given = _value_of(args, ("-i", "--in"))
     if given is None:
         return ""
@@ -98,6 +98,9 @@ def wrong_input(error: Exception, args: Sequence[str]) -> str:
             return f"--in gives {known}. Write --in {wanted}@HOST:PORT."
         return ""
     unnamed = [part for part in parts if "@" not in part]
+    if unnamed and str(error).startswith("list index"):  # inputs[1] of classic applications
+        count = "1 address" if len(parts) == 1 else f"{len(parts)} addresses"
+        return f"--in gives {count}. If the application needs more: --in HOST:PORT,HOST:PORT."
     if unnamed and ("unpack" in str(error) or isinstance(error, IndexError)):
         return f"--in {unnamed[0]} has no name. Write it as NAME@HOST:PORT."
     return ""

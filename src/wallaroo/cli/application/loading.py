@@ -72,6 +72,9 @@ def load_application(app: str, args: Sequence[str]) -> Application:
 
 
 def _check_signature(app: str, setup: Callable[..., object]) -> None:
+    if inspect.iscoroutinefunction(setup):
+        what = "application_setup is async; it is called, never awaited."
+        raise _error(app, what, "Write it as: def application_setup(args):", place_of(setup))
     try:
         inspect.signature(setup).bind([])
     except TypeError as error:

@@ -41,9 +41,11 @@ def functions_take_their_arguments(subject: Subject) -> Iterator[Problem]:
         if accepted is None or accepted[0] <= step.arity <= accepted[1]:
             continue
         article = "an" if step.kind[0] in "aeiou" else "a"
+        # an option of a step, such as setup=, may add an argument
+        arities = step.arities if step.arity in step.arities else (step.arity,)
         what = (
             f"Its function takes {_arguments(*accepted)}; {article} {step.kind} is called with "
-            f"{' or '.join(ARGUMENTS[arity] for arity in step.arities)}."
+            f"{' or '.join(ARGUMENTS[arity] for arity in arities)}."
         )
         yield used.problem(what, f"Write it as: {_example(step)}")
 
@@ -56,9 +58,12 @@ def _arguments(needed: int, at_most: float) -> str:
 
 def _example(step: Step) -> str:
     name = getattr(step.function, "__name__", "step")
+    example = step.example
+    if getattr(step, "setup", None) is not None:
+        example = example.replace("):", ", prepared):")
     if name == "<lambda>":
-        return step.example.replace("def {name}(", "lambda ").replace("):", ":")
-    return step.example.format(name=name)
+        return example.replace("def {name}(", "lambda ").replace("):", ":")
+    return example.format(name=name)
 
 
 def callbacks_take_their_arguments(subject: Subject) -> Iterator[Problem]:

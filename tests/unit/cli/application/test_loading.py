@@ -107,9 +107,7 @@ def test_a_file_in_place_of_a_module_of_pythons_is_refused(tmp_path: Path, file:
 
 
 @pytest.mark.parametrize("file", ["time.py", "os.py", "test.py", "email/notes.py", "helper.py"])
-def test_a_file_that_hides_no_module_in_use_is_accepted(
-    tmp_path: Path, file: str
-) -> None:
+def test_a_file_that_hides_no_module_in_use_is_accepted(tmp_path: Path, file: str) -> None:
     (tmp_path / file).parent.mkdir(exist_ok=True)
     (tmp_path / file).write_text("")
     name = f"beside_{file[:2]}_app"
@@ -195,6 +193,21 @@ def test_an_address_without_its_name_is_quoted(tmp_path: Path) -> None:
     with pytest.raises(wallaroo.PipelineError) as caught:
         load_application(write(tmp_path, "unnamed_app.py", APPLICATION), ["--in", "127.0.0.1:7010"])
     assert "--in 127.0.0.1:7010 has no name. Write it as NAME@HOST:PORT." in str(caught.value)
+
+
+def test_too_few_addresses_are_counted(tmp_path: Path) -> None:
+    text = SETUP + "    wallaroo.tcp_parse_input_addrs(args)[1]\n"
+    with pytest.raises(wallaroo.PipelineError) as caught:
+        load_application(write(tmp_path, "few_app.py", text), ["--in", "127.0.0.1:7010"])
+    assert "--in gives 1 address. If the application needs more: --in HOST" in str(caught.value)
+    assert "NAME@" not in str(caught.value)
+
+
+@pytest.mark.filterwarnings("error")
+def test_an_async_setup_is_refused(tmp_path: Path) -> None:
+    text = "async def application_setup(args):\n    pass\n"
+    with pytest.raises(wallaroo.PipelineError, match="application_setup is async"):
+        load_application(write(tmp_path, "async_app.py", text), [])
 
 
 def test_a_missing_in_is_reported_with_the_line_that_asks_for_it(tmp_path: Path) -> None:

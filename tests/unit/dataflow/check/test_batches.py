@@ -66,6 +66,17 @@ def test_a_state_step_takes_three_arguments() -> None:
     assert "Write it as: def count(rows: numpy.ndarray, at, states): ..." in found
 
 
+def test_a_function_with_a_setup_takes_its_result_too() -> None:
+    @wallaroo.batch_computation(setup=dict)
+    def score(rows: np.ndarray) -> np.ndarray:
+        return rows
+
+    found = problems(score)
+
+    assert "takes 1 argument; a batch_computation is called with two arguments" in found
+    assert "Write it as: def score(rows: numpy.ndarray, prepared): ..." in found
+
+
 def test_a_state_step_needs_a_key() -> None:
     @wallaroo.batch_state_computation("count", state=[("count", "i8")])
     def count(rows: Array, at: Array, states: Array) -> Array:
