@@ -31,8 +31,11 @@ FRAMES_MAX = 4  # innermost frames of the user's code that an error shows
 
 # modules that neither Python's others nor the packages here import
 _UNUSED = {
-    "antigravity", "chunk", "crypt", "ensurepip", "idlelib", "lib2to3", "sched", "test", "this",
-    "tkinter", "turtle", "turtledemo", "venv", "wave",
+    "antigravity", "cgi", "cgitb", "chunk", "cmd", "code", "codeop", "colorsys", "crypt",
+    "ensurepip", "fileinput", "ftplib", "idlelib", "imaplib", "lib2to3", "mailbox",
+    "nntplib", "poplib", "profile", "pyclbr", "sched", "smtplib", "symtable", "tabnanny",
+    "telnetlib", "test", "this", "timeit", "tkinter", "trace", "turtle", "turtledemo", "venv",
+    "wave",
 }  # fmt: skip
 
 
