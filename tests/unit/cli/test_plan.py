@@ -143,7 +143,8 @@ def test_json_says_the_same_to_a_program(plan: Plan, held: Checkpoint, write: Wr
     assert code == 1
     facts = json.loads(text)
     assert facts.pop("reasons") == [
-        "State step 'count' is gone or renamed: its state would be lost."
+        "State step 'count' is gone or renamed: its state would be lost. If it was renamed, "
+        "rename its state, too: `wallaroo state rename CHECKPOINT count NEW`."
     ]
     assert facts == {
         "checkpoint": str(held.root),

@@ -12,12 +12,18 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from wallaroo.dataflow.plan.accumulators import (
+    changed_accumulators,
+    in_words,
+    noted_accumulators,
+)
 from wallaroo.dataflow.plan.join_sides import changed_spans, noted_joins, refused_joins
 from wallaroo.dataflow.plan.model import (
     BranchEntry,
@@ -105,6 +111,7 @@ def describe(plan: Plan) -> dict[str, Any]:
             name: {
                 "class": _kept(step),
                 "keys": sorted(_keys_in_front(plan, name)),
+                **({"accumulators": form} if (form := noted_accumulators(step)) else {}),
             }
             for name, step in steps.items()
             if step.is_stateful
@@ -317,14 +324,15 @@ def _states(before: dict[str, Any], after: dict[str, Any]) -> Iterator[tuple[str
         if now is None:
             yield (
                 name,
-                f"State step '{name}' is gone or renamed: its state would be lost.",
+                f"State step '{name}' is gone or renamed: its state would be lost. If it was "
+                f"renamed, rename its state, too: `wallaroo state rename CHECKPOINT "
+                f"{shlex.quote(name)} NEW`.",
             )
             continue
         if now["class"] != current_class(was["class"]) and not accepts_class(name, before, after):
-            yield (
-                name,
-                f"The state of step '{name}' is of class {was['class']}, now it is {now['class']}.",
-            )
+            yield name, _other_class(name, was["class"], now["class"])
+        elif changed := changed_accumulators(name, was, now):
+            yield name, changed
         gone = sorted(set(was["keys"]) - set(now["keys"]))
         new = sorted(set(now["keys"]) - set(was["keys"]))
         # A key without a name is named after its line: a line above it is no other key.
@@ -335,6 +343,16 @@ def _states(before: dict[str, Any], after: dict[str, Any]) -> Iterator[tuple[str
                 f"The state of step '{name}' was kept by {', '.join(gone)}, now it is kept by "
                 f"{', '.join(now['keys'])}.",
             )
+
+
+def _other_class(name: str, was: str, now: str) -> str:
+    if in_words(was) == was:
+        return f"The state of step '{name}' is of class {was}, now it is {now}."
+    return (
+        f"The state of step '{name}' is that of {in_words(was)}, now it is {in_words(now)}. Give "
+        f"the windows another name, and drop the former ones with --allow-incompatible: the new "
+        f"ones begin empty."
+    )
 
 
 def _unlike(names: Sequence[str], others: Sequence[str]) -> Iterator[str]:

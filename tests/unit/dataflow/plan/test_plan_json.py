@@ -21,9 +21,11 @@ from tests.unit.dataflow.check.checked_steps import (
     shout,
     tcp,
 )
+from wallaroo.aggregations import Count, Mean, Sum, combine_of
 from wallaroo.connectors.file.sink import FileSinkConfig
 from wallaroo.dataflow.plan.json import (
     Verdict,
+    abandoned,
     compare,
     dumps,
     with_old_ids,
@@ -162,6 +164,75 @@ def test_state_stays_if_its_key_without_a_name_moves_to_another_line() -> None:
     assert compare(keyed_at(4), dumps(BASE)).verdict is Verdict.INCOMPATIBLE
 
 
+def windows(aggregation: Any, length: int = 60) -> str:
+    pipeline = tcp("in").with_event_time(len).key_by(first_letter)
+    over = wallaroo.range_windows(wallaroo.seconds(length)).over(aggregation, name="w")
+    return dumps(plan(pipeline.to(over).to_sink(SINK)))
+
+
+def joined_over(aggregation: Any) -> str:
+    left, right = (tcp(name).with_event_time(len).key_by(first_letter) for name in ("in", "b"))
+    both = left.join(right, name="j", until=len, over=aggregation)
+    return dumps(plan(both.to_sink(SINK)))
+
+
+def is_long(text: str) -> bool:
+    return len(text) > 9
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "words"),
+    [
+        (
+            windows(combine_of(n=Count(), total=Sum(len))),
+            windows(combine_of(total=Sum(len), n=Count())),
+            "'w' aggregated with combine_of(n=Count, total=Sum), now it does with combine_of("
+            "total=Sum, n=Count): the accumulators in the checkpoint have the former's parts",
+        ),
+        (
+            windows(combine_of(n=Count())),
+            windows(combine_of(n=Count(), mean=Mean(len))),
+            "now it does with combine_of(n=Count, mean=Mean)",
+        ),
+        (
+            windows(Count().where(is_long)),
+            windows(Sum(len).where(is_long)),
+            "aggregated with Count.where(...), now it does with Sum.where(...)",
+        ),
+        (
+            windows(combine_of(n=Count(), some=combine_of(m=Count()))),
+            windows(combine_of(n=Count(), some=combine_of(m=Sum(len)))),
+            "some=combine_of(m=Sum)",
+        ),
+        (joined_over(Count()), joined_over(Sum(len)), "'j' aggregated with Count, now it does"),
+    ],
+)
+def test_accumulators_are_not_read_as_those_of_another_aggregation(
+    was: str, now: str, words: str
+) -> None:
+    found = compare(was, now)
+
+    assert found.verdict is Verdict.INCOMPATIBLE
+    (reason,) = found.reasons
+    assert words in reason
+    assert "another name, and drop what is stored with --allow-incompatible" in reason
+    assert abandoned(was, now) == json.loads(was)["states"].keys()
+    assert compare(was, was).verdict is Verdict.SAME
+
+
+def test_of_an_earlier_versions_accumulators_nothing_is_known() -> None:
+    now = windows(combine_of(n=Count(), total=Sum(len)))
+    earlier = json.loads(now)
+    del earlier["states"]["w"]["accumulators"]
+    assert compare(json.dumps(earlier), now).verdict is Verdict.SAME
+
+
+def test_other_windows_are_reported_in_words() -> None:
+    (reason,) = compare(windows(Count()), windows(Count(), 120)).reasons
+    assert "is that of Count over range windows (range 60 s, slide 60 s), now" in reason
+    assert "Give the windows another name" in reason
+
+
 def with_header(length: int, fmt: str) -> Any:
     other = wallaroo.decoder(length, fmt)(decode.function)
     return tcp("in", decoder=other).key_by(first_letter).to(count).to_sink(SINK)
@@ -172,7 +243,8 @@ def with_header(length: int, fmt: str) -> Any:
     [
         (
             keyed().to(count_again).to_sink(SINK),
-            "State step 'count' is gone or renamed: its state would be lost.",
+            "State step 'count' is gone or renamed: its state would be lost. If it was "
+            "renamed, rename its state, too: `wallaroo state rename CHECKPOINT count NEW`.",
         ),
         (
             keyed("other").to(count).to_sink(SINK),
