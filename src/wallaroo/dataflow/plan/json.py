@@ -386,7 +386,8 @@ def _changes(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
             yield f"Step '{name}' was a {before['steps'][name]} and is a {kind} now."
     was = before.get("on_error", {})
     now = after.get("on_error", {})
-    for name in sorted({*was, *now}):
+    # A step that is new, gone or on another line has no policy to compare with.
+    for name in sorted({*was, *now} & before["steps"].keys() & after["steps"].keys()):
         if was.get(name, STOP) != now.get(name, STOP):
             yield (
                 f"Step '{name}' had on_error={was.get(name, STOP)!r} and has "

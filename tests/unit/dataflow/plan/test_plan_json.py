@@ -233,6 +233,16 @@ def test_other_windows_are_reported_in_words() -> None:
     assert "Give the windows another name" in reason
 
 
+def test_the_policy_of_a_step_that_moved_by_lines_is_not_reported_as_changed() -> None:
+    def unnamed(line: int) -> str:
+        name = f"filter at app.py:{line}:7"
+        pipeline = keyed().filter(lambda text: text, name=name, on_error="skip")
+        return dumps(plan(pipeline.to(count).to_sink(SINK)))
+
+    moved = ("Steps that are named after their line are on another one.",)
+    assert compare(unnamed(4), unnamed(12)).reasons == moved
+
+
 def with_header(length: int, fmt: str) -> Any:
     other = wallaroo.decoder(length, fmt)(decode.function)
     return tcp("in", decoder=other).key_by(first_letter).to(count).to_sink(SINK)
