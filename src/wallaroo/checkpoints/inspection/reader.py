@@ -129,10 +129,8 @@ class StateAt:
         for key in keys:
             encoded = encode_key(key)
             for group in self._likely_groups(encoded):
-                entries = self.group(group)
-                if any(
-                    (name, encoded) in entries for name in self.commit.steps if step in (None, name)
-                ):
+                entries = self.keyed(group)
+                if any((name, encoded) in entries for name in self.steps if step in (None, name)):
                     return group, key
         return None
 

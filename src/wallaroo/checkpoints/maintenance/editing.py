@@ -8,15 +8,20 @@ the batch before it as their last one (`Commit.emitted`).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import pickle
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from wallaroo.checkpoints.inspection.keyed import PIECE_KINDS, step_of
 from wallaroo.checkpoints.inspection.reader import CheckpointReader, StateAt
+from wallaroo.checkpoints.inspection.values import load_safely
 from wallaroo.checkpoints.maintenance.edit_commit import publish_edit, write_delta
 from wallaroo.dataflow.plan.json import renamed
 from wallaroo.dataflow.plan.model import ENTRY_KINDS
 from wallaroo.engine.blocks.keys import Key, encode_key
+from wallaroo.engine.blocks.ordered_keys import split_due, split_entry
+from wallaroo.engine.stores.sorted_state import ENTRIES, EXPIRY
 from wallaroo.errors import CheckpointError
 from wallaroo.instrumentation.faults import fault_point
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
@@ -37,16 +42,18 @@ class Removal:
 
 
 def remove_keys(root: Path, step: str, keys: Sequence[Sequence[Key]]) -> Removal:
-    """Remove the state of some keys of a step.
+    """Remove the state of some keys of a step, with their windows and timers.
 
     Each key is given by its possible meanings, likeliest first.
 
-    Raises CheckpointError, with nothing changed, if one of them has no state there.
+    Raises CheckpointError, with nothing changed, if one of them has no state there, or if the step
+    keeps events of several keys together.
     """
     return _remove(root, step, lambda state: _found(state, step, keys), f"{len(keys)} keys")
 
 
 def remove_step(root: Path, step: str) -> Removal:
+    """Remove all that a step keeps."""
     return _remove(root, step, lambda state: _all(state, step), "all keys")
 
 
@@ -117,8 +124,12 @@ def _remove(root: Path, step: str, choose: Choose, what: str) -> Removal:
 
 
 def _found(state: StateAt, step: str, keys: Sequence[Sequence[Key]]) -> dict[int, list[Entry]]:
-    number = state.commit.steps.index(step)
-    chosen: dict[int, list[Entry]] = {}
+    if state.forms.kinds.get(step) in PIECE_KINDS:
+        raise CheckpointError(
+            f"step '{step}' keeps waiting events of several keys together, so those of one key "
+            f"cannot be removed. `wallaroo state drop` with --all removes all. Nothing was removed."
+        )
+    chosen: dict[int, set[bytes]] = {}
     for meanings in keys:
         place = state.locate(meanings, step)
         if place is None:
@@ -128,18 +139,51 @@ def _found(state: StateAt, step: str, keys: Sequence[Sequence[Key]]) -> dict[int
                 f"are."
             )
         group, key = place
-        chosen.setdefault(group, []).append(Entry(number, encode_key(key), None))
-    return chosen
+        chosen.setdefault(group, set()).add(encode_key(key))
+    return {
+        group: [
+            Entry(number, stored, left)
+            for number, kind, stored, value in _stored(state, step, group)
+            if (left := _without(encoded, kind, stored, value)) != value
+        ]
+        for group, encoded in chosen.items()
+    }
 
 
 def _all(state: StateAt, step: str) -> dict[int, list[Entry]]:
-    number = state.commit.steps.index(step)
-    chosen: dict[int, list[Entry]] = {}
-    for group in range(state.groups):
-        entries = [Entry(number, key, None) for name, key in state.group(group) if name == step]
-        if entries:
-            chosen[group] = entries
-    return chosen
+    by_group = {
+        group: [Entry(number, stored, None) for number, _, stored, _ in _stored(state, step, group)]
+        for group in range(state.groups)
+    }
+    return {group: entries for group, entries in by_group.items() if entries}
+
+
+def _stored(state: StateAt, step: str, group: int) -> Iterator[tuple[int, str, bytes, bytes]]:
+    """Yield number in the step table, kind, stored key and value of all that a step keeps.
+
+    Windows, timers and the rows that make them due are entries of their own.
+    """
+    number = {name: number for number, name in enumerate(state.commit.steps)}
+    for (name, stored), value in state.group(group).items():
+        owner, kind = step_of(name)
+        if owner == step:
+            yield number[name], kind, stored, value
+
+
+def _without(encoded: Container[bytes], kind: str, stored: bytes, value: bytes) -> bytes | None:
+    """Return the value of an entry without some keys; None if it belongs to one of them."""
+    if kind == EXPIRY:  # a row of all keys whose state expires at one time
+        keys = load_safely(value)
+        left = [key for key in keys if encode_key(key) not in encoded]
+        if len(left) == len(keys):
+            return value
+        return pickle.dumps(left, 5) if left else None
+    owner = stored
+    if kind == ENTRIES:
+        owner = split_entry(stored, value)[0]
+    elif kind:
+        owner = split_due(stored, value)[1]
+    return None if owner in encoded else value
 
 
 def _published(

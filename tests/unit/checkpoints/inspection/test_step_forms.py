@@ -14,6 +14,8 @@ from tests.stored.runner import DATA, unpack
 from wallaroo.checkpoints.inspection.keyed import Part, StoredEntry
 from wallaroo.checkpoints.inspection.reader import CheckpointReader
 from wallaroo.checkpoints.inspection.step_forms import StepForms, windows_in
+from wallaroo.engine.blocks.keys import decode_key
+from wallaroo.engine.blocks.ordered_keys import split_due, split_entry
 from wallaroo.monitoring.status_api.entities import Question, answer
 from wallaroo.monitoring.status_api.queries import COUNTS, KEYS, OBJECT, SEARCH
 from wallaroo.steps.joins.pair_entries import Waiting, pack_sub, runs_of
@@ -161,3 +163,59 @@ def test_the_dashboard_and_its_queries_find_keys_with_windows(stored: Path) -> N
     (version,) = history["versions"]
     assert version["class"] == "windows"
     assert version["value"]["windows"][0]["to"] == "2020-09-13T12:27:49Z"
+
+
+@pytest.mark.parametrize("step", ["sessions", "timed", "expiring", "interval", "deduped"])
+def test_a_key_is_dropped_with_its_windows_and_timers(
+    step: str, tmp_path: Path, wallaroo: Command
+) -> None:
+    """Nothing is left that would fire for it later; other keys stay."""
+    unpack(DATA / "accounts-micro-batch.tar.xz", tmp_path)
+    folder = tmp_path / "checkpoint"
+
+    status, _, errors = wallaroo("state", "drop", folder, step, "a")
+
+    assert (status, errors) == (0, "")
+    assert _owners(folder, step) == set("bcde")
+    assert wallaroo("state", "verify", folder)[0] == 0
+    assert "has no key" in wallaroo("state", "drop", folder, step, "a")[2]
+
+
+def test_a_key_whose_events_wait_with_those_of_others_is_not_dropped(
+    tmp_path: Path, wallaroo: Command
+) -> None:
+    unpack(DATA / "accounts-micro-batch.tar.xz", tmp_path)
+
+    status, _, errors = wallaroo("state", "drop", tmp_path / "checkpoint", "latest", "a")
+
+    assert status == 1
+    assert "step 'latest' keeps waiting events of several keys together" in errors
+    assert "with --all removes all" in errors
+
+
+def test_all_of_a_step_is_dropped_with_its_windows_and_timers(
+    tmp_path: Path, wallaroo: Command
+) -> None:
+    unpack(DATA / "accounts-micro-batch.tar.xz", tmp_path)
+    folder = tmp_path / "checkpoint"
+    kept = CheckpointReader(folder).at().sizes()
+
+    for step in kept:
+        assert wallaroo("state", "drop", folder, step, "--all")[0] == 0
+        assert CheckpointReader(folder).at().sizes()[step].bytes == 0
+
+
+def _owners(folder: Path, step: str) -> set[Any]:
+    """Return the keys of all that a step keeps, and of the rows that make it due."""
+    state = CheckpointReader(folder).at()
+    keys = set()
+    for group in range(state.groups):
+        for (name, stored), value in state.group(group).items():
+            if name in (step, f"{step}: entries"):
+                encoded = stored if name == step else split_entry(stored, value)[0]
+                keys.add(decode_key(encoded))
+            elif name == f"{step}: expiry":
+                keys |= set(pickle.loads(value))
+            elif name.startswith(f"{step}: due"):
+                keys.add(decode_key(split_due(stored, value)[1]))
+    return keys
