@@ -30,6 +30,8 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any, ClassVar
 
+from wallaroo.steps.windows.sums import MixedSum, total_of
+
 DEPTH_MAX = 100  # levels of nesting that are shown
 _STAND_INS_MAX = 4096  # classes kept between two values: an application has few
 # the first and the last byte of a pickle of protocol 2 or newer
@@ -284,9 +286,12 @@ _BY_ARGS: dict[str, Callable[..., Any]] = {
 
 
 def revived(value: Any) -> Any:
-    """Return a stand-in for a well-known type as its value; return anything else unchanged."""
+    """Return a stand-in for a well-known type as its value, and a sum in two parts as one number.
+
+    Anything else is returned unchanged.
+    """
     if not isinstance(value, OpaqueObject):
-        return value
+        return total_of(value)
     try:
         return _well_known(value)
     except (TypeError, ValueError, ArithmeticError, KeyError):
@@ -296,6 +301,8 @@ def revived(value: Any) -> Any:
 def _well_known(value: OpaqueObject) -> Any:
     if value.path in _BY_ARGS:
         return _BY_ARGS[value.path](*map(revived, value.args))
+    if value.path == f"{MixedSum.__module__}.{MixedSum.__qualname__}":
+        return total_of(MixedSum(*map(revived, value.args)))
     if value.path == "uuid.UUID":
         return uuid.UUID(int=value.state["int"])
     if value.path == "collections.deque":

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +19,13 @@ import pyarrow as pa
 from wallaroo.checkpoints.inspection.keyed import StoredEntry
 from wallaroo.checkpoints.inspection.reader import StateAt
 from wallaroo.checkpoints.inspection.step_forms import Loads, StepForms
-from wallaroo.checkpoints.inspection.values import OpaqueObject, Packed, load_safely, revived
+from wallaroo.checkpoints.inspection.values import (
+    OpaqueObject,
+    Packed,
+    load_safely,
+    revived,
+    text_of,
+)
 from wallaroo.checkpoints.tables.columns import (
     Kind,
     Kinds,
@@ -41,14 +48,19 @@ Row = dict[str, Any]
 
 def rows_of(entry: StoredEntry, forms: StepForms, loads: Loads = load_safely) -> Iterator[Row]:
     """Yield the rows of what a step keeps for one key."""
-    if not entry.parts:
+    if entry.raw or not entry.parts:
         yield _row(entry.key, STATE, _fields(loads(entry.raw)))
-        return
-    for name, items in forms.show(entry, loads).value.items():
-        if isinstance(items, list):
-            yield from (_row(entry.key, name, item) for item in items)
-        else:
-            yield _row(entry.key, name, items if isinstance(items, dict) else {"value": items})
+    if entry.parts:
+        for name, items in forms.show(replace(entry, raw=b""), loads).value.items():
+            yield from (_row(entry.key, name, _written(item)) for item in items)
+
+
+def _written(form: Row) -> Row:
+    """Return a JSON form with inner forms as text: a column would render them once more."""
+    return {
+        name: text_of(value) if isinstance(value, dict | list) else value
+        for name, value in form.items()
+    }
 
 
 def _row(key: Key, part: str, fields: Row) -> Row:

@@ -8,6 +8,8 @@ import json
 import pickle
 import sys
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,9 +19,10 @@ import pytest
 from tests.stored.runner import DATA, unpack
 from wallaroo.checkpoints.inspection import reader as inspect
 from wallaroo.checkpoints.inspection.reader import CheckpointReader
-from wallaroo.checkpoints.tables.columns import batch_of
-from wallaroo.checkpoints.tables.state import batches, table
+from wallaroo.checkpoints.tables.columns import batch_of, columns_of
+from wallaroo.checkpoints.tables.state import batches, rows_of, table
 from wallaroo.state.log.layout import with_checksum
+from wallaroo.steps.windows.sums import MixedSum
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -163,6 +166,25 @@ def test_windows_timers_and_sides_of_joins_are_rows(
     ]
     parts = {row["part"] for row in rows(root, "select distinct part from state.timed")}
     assert {"state", "timers"} <= parts
+
+
+def test_values_beside_timers_and_in_windows_are_rendered_once(tmp_path: Path) -> None:
+    unpack(DATA / "accounts-micro-batch.tar.xz", tmp_path)
+    state = CheckpointReader(tmp_path / "checkpoint").at()
+    at = datetime(2026, 1, 2, tzinfo=UTC)
+    (timed,) = state.find(["a"], "timed")
+    timed = replace(timed, raw=pickle.dumps({"symbol": b"\xff", "at": at}))
+    (window,) = state.find(["a"], "tumbling")
+    (part,) = window.parts
+    value = {"symbol": b"\xff", "total": MixedSum(2, 0.5)}
+    window = replace(window, parts=(part._replace(raw=pickle.dumps(value)),))
+
+    row, timer = rows_of(timed, state.forms)
+    (fired,) = table([batch_of(columns_of([*rows_of(window, state.forms)]))]).to_pylist()
+
+    assert (row["symbol"], row["at"]) == (b"\xff", at)
+    assert (timer["part"], timer["name"]) == ("timers", "quiet")
+    assert json.loads(fired["value"]) == {"symbol": {"$bytes": "ff"}, "total": 2.5}
 
 
 def test_every_step_and_key_of_a_stored_checkpoint_is_in_the_tables(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from wallaroo.checkpoints.inspection.values import load_safely, plain, show
+from wallaroo.steps.windows.sums import MixedSum
 
 
 class Slotted:
@@ -187,3 +188,10 @@ def test_bytes_that_are_no_pickle_are_shown_in_hex(raw: bytes) -> None:
     shown = show(load_safely(raw))
     assert shown.is_packed
     assert shown.value == {"$packed": raw.hex()}
+
+
+@pytest.mark.parametrize("loads", [load_safely, pickle.loads])
+def test_a_sum_of_whole_numbers_beside_others_is_one_number(loads: Any) -> None:
+    assert show(loads(pickle.dumps(MixedSum(2, 0.25)))).value == 2.25
+    of_decimals = loads(pickle.dumps([MixedSum(2, Decimal("0.1"))]))
+    assert plain(of_decimals) == plain([Decimal("2.1")])
