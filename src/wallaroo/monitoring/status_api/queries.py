@@ -13,6 +13,7 @@ The meaning of the numbers:
   n - 1.  Any task may run anywhere: the numbers show how many of a stage's tasks a worker has, not
   which.
 * ``source_ids`` are the sources' names.
+* A resident run on one machine lists no workers, so that these answers are empty.
 """
 
 from __future__ import annotations
