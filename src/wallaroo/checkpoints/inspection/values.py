@@ -291,7 +291,7 @@ def revived(value: Any) -> Any:
     Anything else is returned unchanged.
     """
     if not isinstance(value, OpaqueObject):
-        return total_of(value)
+        return total_of(value) if type(value) is MixedSum else value
     try:
         return _well_known(value)
     except (TypeError, ValueError, ArithmeticError, KeyError):
