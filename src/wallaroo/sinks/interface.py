@@ -217,6 +217,14 @@ class SinkConfig(ABC):
         return ""
 
     @property
+    def staged_form(self) -> str:
+        """Return in words what decides how staged output is read, beside ``columns``.
+
+        Checkpoints note it; while output waits, a sink of another form is refused.
+        """
+        return ""
+
+    @property
     def needs_time(self) -> bool:
         """Return whether its committer waits for watermarks, which requires event times."""
         return False

@@ -138,6 +138,32 @@ def test_other_key_groups_are_incompatible_and_nothing_helps(plan: Plan, write: 
     assert "the number of key groups cannot change" in text
 
 
+def test_output_that_waits_is_not_read_in_another_form(
+    tmp_path: Path, write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Given rows that wait for a sink of rows, then it cannot become a sink of lines."""
+    file = write("plan_reformed")
+    text = file.read_text()
+    rows = "sinks.RollingSinkConfig('out', columns={'n': 'int64'})"
+    file.write_text(text.replace("StdoutSinkConfig()", rows))
+    checkpoint = open_checkpoint(tmp_path / "rows", is_durable=False)
+    check_compatibility(checkpoint, load_application(str(file), []).plan, allow_incompatible=False)
+    checkpoint.commits.publish(
+        Commit(41, {"lines": [10, 2]}, steps=("count",), checkpoint=checkpoint.id, id="a")
+    )
+    pending = checkpoint.root / "outbox" / "rolling" / "pending"
+    pending.mkdir(parents=True)
+    (pending / "41.json").touch()
+    lines = write("plan_lines")
+    lines.write_text(text.replace("StdoutSinkConfig()", "sinks.RollingSinkConfig('out')"))
+    code = main(["plan", str(lines), "--checkpoint", str(checkpoint.root)])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert code == 1
+    assert "wrote the columns n int64 and writes lines now" in printed
+    assert "output that waits for sink 'rolling' cannot be read in another form" in printed
+    checkpoint.release()
+
+
 def test_json_says_the_same_to_a_program(plan: Plan, held: Checkpoint, write: Write) -> None:
     code, text = plan(write("plan_renamed", stateful="total"), "--json")
     assert code == 1

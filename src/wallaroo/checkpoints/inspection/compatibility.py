@@ -157,7 +157,7 @@ def _compared(root: Path, commits: CommitLog, checkpoint: str, plan: Plan) -> Pl
             return PlanFinding(None, Comparison(Verdict.SAME, (NO_COMMIT,)), ours.plan, text)
         comparison = compare(old, text, ours.unclear, waits)
         after = json.loads(text)
-        remains = lasting(before, after)
+        remains = lasting(before, after, waits)
         lost = abandoned(old, text)
     except FileNotFoundError:
         return _without_plan(root, commits, waits, plan)

@@ -116,6 +116,10 @@ class RollingSinkConfig(QueuedSinkConfig):
         return self.mark_success
 
     @property
+    def staged_form(self) -> str:
+        return "" if self.columns else "lines"
+
+    @property
     def partitions(self) -> Partitions | None:
         """Return the levels of folders; None if all files are in one."""
         return Partitions(self.partition_by, self.columns or {}) if self.partition_by else None

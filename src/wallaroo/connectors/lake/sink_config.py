@@ -32,6 +32,10 @@ class LakeSinkConfig(QueuedSinkConfig):
     group_s: float
     options: Mapping[str, Any]
 
+    @property
+    def staged_form(self) -> str:
+        return f"with the key {', '.join(self.key)}" if self.key else "without a key"
+
     def _set_columns(self) -> None:
         """Check the options in common; let the encoder pack rows of the columns."""
         if self.group_bytes < 1 or self.group_s < 0:

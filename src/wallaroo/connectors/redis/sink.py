@@ -88,5 +88,11 @@ class RedisSinkConfig(QueuedSinkConfig):
         return f"redis {form} {self.target}"
 
     @property
+    def staged_form(self) -> str:
+        if self.key:
+            return "keys of their own"
+        return "fields of a hash" if self.hash else "entries of a stream"
+
+    @property
     def target(self) -> str:
         return self.stream or self.hash or self.key

@@ -27,6 +27,10 @@ class TableSinkConfig(QueuedSinkConfig):
     key: Sequence[str]
     ledger: str
 
+    @property
+    def staged_form(self) -> str:
+        return f"with the key {', '.join(self.key)}" if self.key else "without a key"
+
     def _set_columns(self, pack: Callable[..., bytes]) -> None:
         """Check the columns; let the encoder pack rows of them by ``pack(row, columns)``."""
         columns = self.columns

@@ -42,5 +42,9 @@ class WebSocketSinkConfig(QueuedSinkConfig):
             raise self._wrong(*problem)
 
     @property
+    def staged_form(self) -> str:
+        return "texts" if self.text else "binary messages"
+
+    @property
     def target(self) -> str:
         return self.url.partition("?")[0].rpartition("@")[2].removeprefix("ws://")

@@ -41,7 +41,15 @@ from wallaroo.dataflow.plan.schemas import (
     noted_schemas,
     refused_versions,
 )
-from wallaroo.dataflow.plan.sink_ids import Noted, ReconciledSinks, noted, place_of, reconcile
+from wallaroo.dataflow.plan.sink_ids import (
+    Noted,
+    ReconciledSinks,
+    form_of,
+    has_other_form,
+    noted,
+    place_of,
+    reconcile,
+)
 from wallaroo.dataflow.plan.timing import changed_timing, noted_timing
 from wallaroo.steps.kinds import STOP
 from wallaroo.user_code.moved_modules import current_class
@@ -207,13 +215,19 @@ def abandoned(old: str, new: str) -> frozenset[str]:
     )
 
 
-def lasting(before: dict[str, Any], after: dict[str, Any]) -> str:
+def lasting(
+    before: dict[str, Any],
+    after: dict[str, Any],
+    waits: Callable[[str], bool] = lambda sink: True,
+) -> str:
     """Return a clause about a difference that no run can continue with; "" if there is none."""
     if before["key_groups"] != after["key_groups"]:
         return "the number of key groups cannot change"
     for name, now in after["sources"].items():
         if now["kind"] != before["sources"].get(name, now)["kind"]:
             return f"source '{name}' cannot become one of another kind under its name"
+    for name, _, _ in _reformed_sinks(before, after, waits):
+        return f"output that waits for sink '{name}' cannot be read in another form"
     return ""
 
 
@@ -297,18 +311,7 @@ def _sinks(
 ) -> Iterator[str]:
     for name, was in before["sinks"].items():
         now = after["sinks"].get(name)
-        is_there = now is not None and now["kind"] == was["kind"]
-        columns = was.get("columns", "")
-        is_changed = is_there and now.get("columns", columns) != columns
-        if (is_there and not is_changed) or not waits(name):
-            continue
-        if is_changed:
-            yield (
-                f"Sink '{name}' wrote the columns {columns} and writes {now['columns']} now, and "
-                f"rows of the former ones may not have left yet. Start the former version, stop it "
-                f"(Ctrl-C, SIGTERM) once `wallaroo status` shows that nothing waits, then start "
-                f"this one."
-            )
+        if (now is not None and now["kind"] == was["kind"]) or not waits(name):
             continue
         where = place_of(was)
         yield (
@@ -316,6 +319,28 @@ def _sinks(
             f"may not have left yet. If it was moved, name it: "
             f"name='{was.get('name', name)}' in its configuration."
         )
+    for name, was, now in _reformed_sinks(before, after, waits):
+        yield (
+            f"Sink '{name}' wrote {form_of(was)} and writes {form_of(now)} now, and output in the "
+            f"former form may not have left yet. Start the former version, stop it (Ctrl-C, "
+            f"SIGTERM) once `wallaroo status` shows that nothing waits, then start this one. Or "
+            f"give this one another name: it is another sink then, and --allow-incompatible leaves "
+            f"the former output in the outbox."
+        )
+
+
+def _reformed_sinks(
+    before: dict[str, Any], after: dict[str, Any], waits: Callable[[str], bool]
+) -> Iterator[tuple[str, dict[str, str], dict[str, str]]]:
+    """Yield sinks whose waiting output has another form than they write now: as it was, and is.
+
+    Output may wait for a sink that was gone meanwhile, too.
+    """
+    for name, was in {**before.get("gone", {}), **before["sinks"]}.items():
+        now = after["sinks"].get(name)
+        is_same_kind = now is not None and now["kind"] == was["kind"]
+        if is_same_kind and has_other_form(was, now) and waits(name):
+            yield name, was, now
 
 
 def _states(before: dict[str, Any], after: dict[str, Any]) -> Iterator[tuple[str, str]]:

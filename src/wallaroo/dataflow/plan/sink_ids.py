@@ -5,7 +5,8 @@ The invariants:
 * A sink is known by its ``name=``, else by its kind and target (with the address, for targets that
   exist at several), never by its place in the application.
 * A sink keeps the id under which a checkpoint has its output (folder of the outbox, commits,
-  records in the other system), also if it is given a name or another one.
+  records in the other system), also if it is given a name or another one.  With that and another
+  form of its output it is another sink.
 * An id is never assigned to another sink: those of removed sinks stay noted.
 * Sinks of one kind and one target reach the same receiver, and are numbered in their order.
 """
@@ -46,7 +47,25 @@ def noted(config: Any) -> dict[str, str]:
         notes["columns"] = ", ".join(f"{column} {kind}" for column, kind in columns.items())
     elif columns:
         notes["columns"] = ", ".join(columns)
+    if form := getattr(config, "staged_form", ""):
+        notes["form"] = form
     return notes
+
+
+def has_other_form(was: Mapping[str, str], now: Mapping[str, str]) -> bool:
+    """Return whether a sink reads staged output otherwise than it was written.
+
+    Earlier versions noted columns alone.
+    """
+    has_other_columns = was.get("columns", "") != now.get("columns", "")
+    return has_other_columns or ("form" in was and was["form"] != now.get("form", ""))
+
+
+def form_of(sink: Mapping[str, str]) -> str:
+    """Return the form of a noted sink's output, for people."""
+    columns = sink.get("columns", "")
+    words = (f"the columns {columns}" if columns else "", sink.get("form", ""))
+    return " ".join(filter(None, words)) or "outputs as they are"
 
 
 def name_of(config: Any) -> str:
@@ -197,10 +216,17 @@ def _matched(
             is_even = len(here) == len(there)
             is_clear = is_even and (len(here) == 1 or (rule is _Rule.PLACE and has_same_shape))
             if rule is _Rule.ANY or is_clear:
-                ids.update(zip(here, there, strict=False))
+                pairs = zip(here, there, strict=False)
+                ids.update((n, i) for n, i in pairs if not _is_another(new[n], old[i], i))
             elif rule is _Rule.PLACE and here:
                 unclear.append(_unclear(group[0], there))
     return ids, unclear
+
+
+def _is_another(new: dict[str, str], old: dict[str, str], own_id: str) -> bool:
+    """Return whether a sink at a noted one's place has both another name and another form."""
+    name = new.get("name", own_id)
+    return name not in (own_id, old.get("name")) and has_other_form(old, new)
 
 
 _Which = TypeVar("_Which", int, str)

@@ -21,6 +21,7 @@ from tests.unit.dataflow.check.checked_steps import (
     shout,
     tcp,
 )
+from wallaroo import sinks
 from wallaroo.aggregations import Count, Mean, Sum, combine_of
 from wallaroo.connectors.file.sink import FileSinkConfig
 from wallaroo.dataflow.plan.json import (
@@ -28,6 +29,7 @@ from wallaroo.dataflow.plan.json import (
     abandoned,
     compare,
     dumps,
+    lasting,
     with_old_ids,
 )
 from wallaroo.dataflow.plan.model import Plan
@@ -344,9 +346,12 @@ def test_a_sink_with_a_name_that_writes_to_another_place_is_reported() -> None:
     )
 
 
-def to_table(*columns: str) -> Plan:
-    sink = wallaroo.sinks.SQLiteSinkConfig("counts.db", "counts", columns=columns)
+def to(sink: Any) -> Plan:
     return plan(keyed().to(count).to_sink(sink))
+
+
+def to_table(*columns: str, **options: Any) -> Plan:
+    return to(sinks.SQLiteSinkConfig("counts.db", "counts", columns=columns, **options))
 
 
 def test_columns_of_a_sink_do_not_change_while_rows_of_the_former_ones_may_wait() -> None:
@@ -355,12 +360,100 @@ def test_columns_of_a_sink_do_not_change_while_rows_of_the_former_ones_may_wait(
     waiting = compare(old, new)
     assert waiting.verdict is Verdict.INCOMPATIBLE
     assert waiting.reasons == (
-        "Sink 'sqlite' wrote the columns word, total and writes word, total, day now, and rows of "
-        "the former ones may not have left yet. Start the former version, stop it (Ctrl-C, "
-        "SIGTERM) once `wallaroo status` shows that nothing waits, then start this one.",
+        "Sink 'sqlite' wrote the columns word, total without a key and writes the columns word, "
+        "total, day without a key now, and output in the former form may not have left yet. Start "
+        "the former version, stop it (Ctrl-C, SIGTERM) once `wallaroo status` shows that nothing "
+        "waits, then start this one. Or give this one another name: it is another sink then, "
+        "and --allow-incompatible leaves the former output in the outbox.",
     )
     assert compare(old, new, waits=lambda sink: False).verdict is not Verdict.INCOMPATIBLE
     assert compare(old, old).verdict is Verdict.SAME
+
+
+def rolling(**options: Any) -> Plan:
+    return to(sinks.RollingSinkConfig("out", encode, **options))
+
+
+def redis(**options: Any) -> Plan:
+    return to(sinks.RedisSinkConfig("redis://a/0", encode, name="out", **options))
+
+
+def delta(*key: str) -> Plan:
+    return to(sinks.DeltaSinkConfig("t", {"a": "string", "b": "string"}, encode, key=key))
+
+
+def iceberg(*key: str) -> Plan:
+    return to(sinks.IcebergSinkConfig("n.t", {"a": "string", "b": "string"}, encode, key=key))
+
+
+def postgres(*key: str) -> Plan:
+    return to(sinks.PostgresSinkConfig("host=h", "t", ("a", "b"), encode, key=key))
+
+
+def websocket(is_text: bool) -> Plan:
+    return to(sinks.WebSocketSinkConfig("ws://h/in", encode, text=is_text))
+
+
+ROWS = {"columns": {"n": "int64"}}
+FORMS = [
+    (rolling(**ROWS), rolling(), "the columns n int64 and writes lines now"),
+    (rolling(), rolling(**ROWS), "wrote lines and writes the columns n int64 now"),
+    (to_table("a", "b", key=("a", "b")), to_table("a", "b", key=("b", "a")), "with the key b, a"),
+    (to_table("a", "b"), to_table("a", "b", key="a"), "a, b without a key and writes"),
+    (to_table("a", "b", key="a"), to_table("a", "b"), "a, b with the key a and writes"),
+    (postgres("a", "b"), postgres("b", "a"), "with the key b, a"),
+    (delta("a"), delta(), "with the key a and writes"),
+    (iceberg("a"), iceberg(), "with the key a and writes"),
+    (redis(stream="s"), redis(hash="h"), "entries of a stream and writes fields of a hash now"),
+    (redis(hash="h"), redis(key="k:{id}"), "fields of a hash and writes keys of their own now"),
+    (redis(stream="s"), redis(key="k:{id}"), "entries of a stream and writes keys of their own"),
+    (websocket(False), websocket(True), "wrote binary messages and writes texts now"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "words"), FORMS)
+def test_a_sink_of_another_form_is_refused_while_output_may_wait(
+    old: Plan, new: Plan, words: str
+) -> None:
+    own = with_old_ids(new, dumps(old))
+    was, now = dumps(old), dumps(own.plan, own.gone)
+    found = compare(was, now)
+    assert (found.verdict, len(found.reasons)) == (Verdict.INCOMPATIBLE, 1)
+    assert words in found.reasons[0]
+    assert "cannot be read in another form" in lasting(json.loads(was), json.loads(now))
+    idle = compare(was, now, waits=lambda sink: False)
+    assert idle.verdict is not Verdict.INCOMPATIBLE
+    assert lasting(json.loads(was), json.loads(now), lambda sink: False) == ""
+
+
+@pytest.mark.parametrize(("old", "new", "words"), FORMS)
+def test_a_description_of_an_earlier_version_without_forms_is_compatible(
+    old: Plan, new: Plan, words: str
+) -> None:
+    earlier = json.loads(dumps(old))
+    for sink in earlier["sinks"].values():
+        sink.pop("form", None)
+    assert compare(json.dumps(earlier), dumps(old)).verdict is Verdict.SAME
+
+
+def test_a_sink_of_another_form_and_name_is_another_sink() -> None:
+    old = dumps(to_table("a", "b", key="a"))
+    for name, gone in (("other", ["sqlite"]), ("sqlite", []), ("", [])):
+        own = with_old_ids(to_table("a", "b", name=name), old)
+        assert [*own.gone] == gone, name
+    renamed = with_old_ids(to_table("a", "b", key="a", name="other"), old)
+    assert [*renamed.gone] == []
+
+
+def test_a_sink_that_comes_back_in_another_form_is_refused_while_output_may_wait() -> None:
+    first = dumps(redis(stream="s"))
+    between = with_old_ids(BASE, first)
+    old = dumps(between.plan, between.gone)
+    own = with_old_ids(redis(hash="h"), old)
+    reasons = compare(old, dumps(own.plan, own.gone), waits=lambda sink: sink == "out").reasons
+    assert [reason.partition(" and ")[0] for reason in reasons] == [
+        "Sink 'out' wrote entries of a stream"
+    ]
 
 
 def test_a_sink_without_a_name_and_with_another_target_is_another_sink() -> None:
