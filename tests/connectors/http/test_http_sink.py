@@ -158,6 +158,22 @@ def test_what_is_refused_is_skipped_where_the_user_says_so(
     assert f"refused {commit_of(0).id}-1, which is skipped: answer 422: so it is" in caplog.text
 
 
+def test_outputs_beside_a_refused_one_are_not_skipped(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Given a refused request of three outputs, then they come one by one, also after a retry."""
+    with running_hook(hook=Hook(answers=[204, 400, 204, 503, 400])) as hook:
+        config = HTTPSinkConfig(hook.url, on_refused="skip", batch=3, backoff_s=0.001)
+        outputs = [b"%d" % number for number in range(8)]
+        committed(config, tmp_path, *outputs).close(DRAIN_S)
+    assert hook.taken() == [b"0\n1\n2\n", b"3\n", b"5\n", b"6\n7\n"]
+    numbers = [key.removeprefix(f"{commit_of(0).id}-") for key in hook.keys]
+    assert numbers == ["0-2", "3-5", "3", "4", "4", "5", "6-7"]
+    skipped = [record.getMessage() for record in caplog.records if "skipped" in record.message]
+    assert len(skipped) == 1
+    assert f"refused {commit_of(0).id}-4, which is skipped: answer 400: so it is" in skipped[0]
+
+
 def test_a_number_of_retries_is_a_bound(tmp_path: Path) -> None:
     with running_hook(hook=Hook(answers=[500] * 9)) as hook:
         config = HTTPSinkConfig(hook.url, retries=2, backoff_s=0.001)

@@ -24,6 +24,7 @@ from wallaroo.network.tls_sockets import client_context
 from wallaroo.sinks.queued.at_least_once import (
     BACKOFF_S_MAX,
     Progress,
+    RefusedSliceError,
     Slice,
     SlicedSession,
     SlicedSystem,
@@ -63,7 +64,10 @@ class HTTPSession(SlicedSession):
         pool.ConnectionCls = partial(self._noted, pool.ConnectionCls)
 
     def deliver(self, part: Slice) -> None:
-        """Make one request; raise DeliveryError or urllib3's HTTPError if it is rejected."""
+        """Make one request; raise DeliveryError or urllib3's HTTPError if it is rejected.
+
+        An output that is to be skipped when refused is, alone in its request.
+        """
         config = self._config
         headers = {**self._headers, IDEMPOTENCY_KEY: part.key}
         fault_point("http.request")
@@ -79,6 +83,9 @@ class HTTPSession(SlicedSession):
         error = AnswerError(answer.status, _shown(answer.data), _seconds(answer.headers))
         if error.is_transient or config.on_refused != SKIP:
             raise error
+        if len(part.outputs) > 1:
+            LOGGER.info("%s refused %s: sent one by one: %s", config.place, part.key, error)
+            raise RefusedSliceError
         LOGGER.warning("%s refused %s, which is skipped: %s", config.place, part.key, error)
 
     def _noted(self, connect: Callable[..., Any], *args: Any, **options: Any) -> Any:

@@ -31,7 +31,8 @@ class HTTPSinkConfig(QueuedSinkConfig):
     408, 425, 429 and 5xx it is retried: after ``backoff_s``, then twice as long, up to 30 s, or
     after the time in ``Retry-After``; after ``retries`` of them in a row the run ends (``None``:
     without end).  Output waits meanwhile.  Any other answer is a refusal: with
-    ``on_refused="stop"`` the run ends, with ``"skip"`` it is logged.
+    ``on_refused="stop"`` the run ends.  With ``"skip"`` the outputs of a refused request are sent
+    again one by one, and those that are refused then are logged and dropped.
 
     ``headers`` are sent along (``Authorization``, say).  ``https://`` verifies the server by the
     system's authorities, or those of ``tls``.  Redirects are not followed.  Needs urllib3 where the

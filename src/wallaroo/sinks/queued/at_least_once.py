@@ -6,7 +6,8 @@ Committed outputs are handed over slice by slice, in order, each at least once.
 
 The invariant: outputs are forgotten when `deliver` has returned from the call with them, not
 before.  Within a run a slice that failed is delivered again with the same outputs, and slices
-before it are not; after a crash the batch in hand begins again, with the same slices.
+before it are not; after a crash the batch in hand begins again, with the same slices.  A slice that
+was refused for some of its outputs is delivered one by one.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class Progress:
     batch: int = -1
     done: int = 0  # outputs of the batch that were accepted
     failures: int = 0  # in a row
+    apart: int = 0  # outputs before this one are delivered one by one
 
     def pause_s(self, backoff_s: float) -> float:
         """Return a pause that doubles with every failure."""
@@ -70,6 +72,10 @@ class Slice:
         return f"{self.commit.id}-{self.first + place}"
 
 
+class RefusedSliceError(Exception):
+    """A slice of several outputs that was refused as a whole, and may be accepted in part."""
+
+
 class SlicedSession(Session):
     """A session that delivers batches in slices of at most ``outputs_max``."""
 
@@ -80,7 +86,10 @@ class SlicedSession(Session):
 
     @abstractmethod
     def deliver(self, part: Slice) -> None:
-        """Hand a slice over; raise unless it is known to be accepted."""
+        """Hand a slice over; raise unless it is known to be accepted.
+
+        After a `RefusedSliceError` its outputs are delivered one by one.
+        """
 
     def last(self) -> CommitId:
         """Return the state before the first commit: the system remembers no commits."""
@@ -96,11 +105,17 @@ class SlicedSession(Session):
         if progress.batch != batch.batch:
             progress.batch = batch.batch
             progress.done = 0
+            progress.apart = 0
         outputs = [bytes(output) for part in parts for output in part.outputs()]
         while progress.done < len(outputs):
-            some = outputs[progress.done : progress.done + self._outputs_max]
+            outputs_max = 1 if progress.done < progress.apart else self._outputs_max
+            some = outputs[progress.done : progress.done + outputs_max]
             try:
                 self.deliver(Slice(batch.commit, progress.done, some))
+            except RefusedSliceError:
+                progress.apart = progress.done + len(some)
+                progress.failures = 0
+                continue
             except Exception:
                 progress.failures += 1
                 raise
