@@ -225,6 +225,14 @@ class SinkConfig(ABC):
         return ""
 
     @property
+    def bound_by(self) -> str:
+        """Return the option for which its receiver has to have all earlier output, or "".
+
+        Such a sink does not move to another target.
+        """
+        return ""
+
+    @property
     def needs_time(self) -> bool:
         """Return whether its committer waits for watermarks, which requires event times."""
         return False

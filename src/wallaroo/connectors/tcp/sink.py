@@ -56,6 +56,10 @@ class TCPSinkConfig(SinkConfig):
             raise self._wrong(f"{self.port!r} is not a port.", "Give a number from 1 to 65535.")
         object.__setattr__(self, "port", port)
 
+    @property
+    def bound_by(self) -> str:
+        return "resume=True" if self.resume else ""
+
     def writer(self, context: WriteContext) -> SinkWriter:
         return StagedWriter(context)
 

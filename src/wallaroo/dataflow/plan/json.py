@@ -327,6 +327,21 @@ def _sinks(
             f"give this one another name: it is another sink then, and --allow-incompatible leaves "
             f"the former output in the outbox."
         )
+    yield from _unmovable_sinks(before, after)
+
+
+def _unmovable_sinks(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
+    for name, was in before["sinks"].items():
+        now = after["sinks"].get(name, {})
+        bound_by = now.get("bound_by")
+        if bound_by and "target" in was and was["target"] != now["target"]:
+            yield (
+                f"Sink '{name}' ({bound_by}) wrote to {place_of(was)} and writes to "
+                f"{place_of(now)} now, and another receiver lacks the bytes that have left. Run "
+                f"the former version until nothing waits, then give this sink another name: it "
+                f"begins at byte 0 then. If the same receiver moved, with its bytes, "
+                f"--allow-incompatible continues."
+            )
 
 
 def _reformed_sinks(

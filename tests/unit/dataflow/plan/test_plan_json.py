@@ -346,6 +346,30 @@ def test_a_sink_with_a_name_that_writes_to_another_place_is_reported() -> None:
     )
 
 
+def to_receiver(port: int, **options: Any) -> Plan:
+    return to(wallaroo.TCPSinkConfig("127.0.0.1", port, encode, **options))
+
+
+def test_a_sink_that_resumes_does_not_move_to_another_receiver() -> None:
+    old = dumps(to_receiver(7001, name="out", resume=True))
+    moved = dumps(to_receiver(7002, name="out", resume=True))
+    found = compare(old, moved, waits=lambda sink: False)
+    assert found.verdict is Verdict.INCOMPATIBLE
+    assert found.reasons == (
+        "Sink 'out' (resume=True) wrote to 127.0.0.1:7001 and writes to 127.0.0.1:7002 now, and "
+        "another receiver lacks the bytes that have left. Run the former version until nothing "
+        "waits, then give this sink another name: it begins at byte 0 then. If the same receiver "
+        "moved, with its bytes, --allow-incompatible continues.",
+    )
+    assert lasting(json.loads(old), json.loads(moved)) == ""
+    own = with_old_ids(to_receiver(7002, name="new", resume=True), old)
+    renamed = compare(old, dumps(own.plan, own.gone), waits=lambda sink: False)
+    assert renamed.verdict is Verdict.CHANGED
+    plain = dumps(to_receiver(7002, name="out"))
+    assert compare(old, plain).verdict is Verdict.CHANGED
+    assert compare(old, old).verdict is Verdict.SAME
+
+
 def to(sink: Any) -> Plan:
     return plan(keyed().to(count).to_sink(sink))
 
