@@ -118,7 +118,9 @@ def application(kind: str, form: str | None, aggregation: str = "summary") -> An
         "least": lambda: Min(of("x", form is None)),
         "all": lambda: Collect(of("n", form is None)),
     }[aggregation]()
-    over = SPECS[kind].over(made, with_window=True, on_error="skip", name="windows")
+    # windows whose events may fail are not added up before the shuffle
+    policy = "skip" if aggregation in ("sum", "least") else "stop"
+    over = SPECS[kind].over(made, with_window=True, on_error=policy, name="windows")
     return wallaroo.build_application(
         "rows", keyed.to(over).to_sink(wallaroo.StdoutSinkConfig(encode))
     )

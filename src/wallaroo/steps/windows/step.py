@@ -53,9 +53,9 @@ class WindowStep(Step, Generic[In, Out]):
         self.watermark_lag_ns = _delay_of(spec)
         # whether events may be added up before the shuffle
         is_exact = adds_up_exactly(self.aggregation)
-        may_be_added_up = may_add_up(spec) and not gives_late
         # an event that is skipped is one, not all of an accumulator
-        self.adds_up = may_be_added_up and on_error == STOP and has_partial(self.aggregation)
+        may_be_added_up = may_add_up(spec) and not gives_late and on_error == STOP
+        self.adds_up = may_be_added_up and has_partial(self.aggregation)
         self.adds_up_rows = may_be_added_up and (is_exact or fold_of(self.aggregation) is not None)
         super().__init__(_called_by_windows, name or _name_of(self.aggregation), on_error)
         self.arity = 2
