@@ -46,7 +46,6 @@ from wallaroo.steps.windows.aggregation import (
     as_result,
     calls_of,
     partial_of_values,
-    partial_that_keeps,
     wrong_option,
 )
 from wallaroo.steps.windows.spec import Window
@@ -109,9 +108,6 @@ class _OfOne(_OfValue):
 
     def output(self, key: Any, value: list[Any], /) -> Any:
         return as_result(value[0]) if value else None
-
-    def _partial(self) -> Partial:
-        return partial_that_keeps(self)
 
 
 class Count(_Named):
@@ -281,9 +277,6 @@ class MaxBy(_Named):
             return None
         return list(map(as_result, best[1:])) if self.ties else as_result(best[1])
 
-    def _partial(self) -> Partial:
-        return partial_that_keeps(self)
-
     def _is_beaten(self, best: Any, value: Any) -> bool:
         if value != value:
             return False
@@ -353,9 +346,6 @@ class Distinct(_OfValue):
 
     def output(self, key: Any, found: set[Hashable], /) -> int:
         return len(found)
-
-    def _partial(self) -> Partial:
-        return partial_that_keeps(self)
 
 
 class Variance(_OfValue):
@@ -447,9 +437,6 @@ class TopN(_Named, Generic[Event]):
     def _rank(self, event: Event) -> tuple[bool, Any]:
         value = self.by(event)
         return value == value, value  # NaN is the least
-
-    def _partial(self) -> Partial:
-        return partial_that_keeps(self)
 
 
 class Collect(_OfValue):

@@ -5,7 +5,7 @@ Where it runs: encoders return them in workers; pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -41,6 +41,15 @@ class Delete:
         if isinstance(key, dict) or len(values) != len(names):
             raise ValueError(f"Delete({shown(key)}) is not a key of ({', '.join(names)})")
         return values
+
+
+def form_with(key: Sequence[str]) -> str:
+    """Return in words how staged rows and deletions are read (``SinkConfig.staged_form``).
+
+    >>> form_with(("a", "b")), form_with(())
+    ('with the key a, b', 'without a key')
+    """
+    return f"with the key {', '.join(key)}" if key else "without a key"
 
 
 def refuse_delete(output: Any) -> None:

@@ -130,12 +130,13 @@ def import_application(app: str) -> ModuleType:
 
 def _check_names(app: str, folder: Path, name: str) -> None:
     """Refuse files that Python or a package would import in place of modules of Python's own."""
-    for file in sorted(folder.iterdir()):
+    needed = sys.stdlib_module_names - _UNUSED
+    for file in sorted(file for file in folder.iterdir() if file.stem in needed):
         is_module = file.suffix == ".py" or (file / "__init__.py").is_file()
         # the application's own file is compared with what was imported
         if not is_module or (file.stem == name and name in sys.modules):
             continue
-        if _shadows(file.stem):
+        if not _is_found_first(file.stem):
             raise _error(
                 app,
                 f"{file.name}, in its folder, would be imported in place of Python's own module "
@@ -145,10 +146,9 @@ def _check_names(app: str, folder: Path, name: str) -> None:
             )
 
 
-def _shadows(name: str) -> bool:
-    """Return whether a file of this name hides a module of Python's own from those that need it."""
-    is_found_first = BuiltinImporter.find_spec(name) or FrozenImporter.find_spec(name)
-    return name in sys.stdlib_module_names - _UNUSED and is_found_first is None
+def _is_found_first(name: str) -> bool:
+    """Return whether Python finds its own module of this name before any file."""
+    return bool(BuiltinImporter.find_spec(name) or FrozenImporter.find_spec(name))
 
 
 def _file_of(app: str) -> Path | None:

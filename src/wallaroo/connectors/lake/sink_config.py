@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from wallaroo.connectors.files.rows import each_row
 from wallaroo.connectors.lake.columns import columns_of
 from wallaroo.connectors.lake.rows import ChangePack
-from wallaroo.sinks.changes import Delete
+from wallaroo.sinks.changes import Delete, form_with
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.sinks.wrapped_encoder import wrapped
 
@@ -34,7 +34,7 @@ class LakeSinkConfig(QueuedSinkConfig):
 
     @property
     def staged_form(self) -> str:
-        return f"with the key {', '.join(self.key)}" if self.key else "without a key"
+        return form_with(self.key)
 
     def _set_columns(self) -> None:
         """Check the options in common; let the encoder pack rows of the columns."""

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from wallaroo.connectors.sql.changes import ChangePack, Unpack, change_of
-from wallaroo.sinks.changes import Delete
+from wallaroo.sinks.changes import Delete, form_with
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.sinks.wrapped_encoder import wrapped
 
@@ -29,7 +29,7 @@ class TableSinkConfig(QueuedSinkConfig):
 
     @property
     def staged_form(self) -> str:
-        return f"with the key {', '.join(self.key)}" if self.key else "without a key"
+        return form_with(self.key)
 
     def _set_columns(self, pack: Callable[..., bytes]) -> None:
         """Check the columns; let the encoder pack rows of them by ``pack(row, columns)``."""

@@ -45,7 +45,7 @@ class SplitFrames:
 def explained(decoder: Decoder[Any], failed: OnError) -> OnError:
     """Return the handler of payloads that ``decoder.quick`` has failed for.
 
-    It passes the error with which the decoder itself fails on.
+    It passes on the error with which the decoder itself fails.
     """
 
     def explain(payload: Any, error: BaseException, key: Any) -> None:

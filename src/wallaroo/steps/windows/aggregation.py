@@ -264,29 +264,21 @@ def _partial_of(aggregation: Any, calls: BoundAggregation) -> Partial | None:
     partial = _declared_partial(aggregation)
     if partial is not None or not adds_up_exactly(aggregation):
         return partial
-    if _is_ours(_home_of(aggregation, "update")):
-        is_ordered = not getattr(aggregation, "has_any_order", False)
-        return Partial(calls.initial, calls.update, as_it_is, calls.absorb, is_ordered=is_ordered)
-    update = calls.update
-    # an accumulator may keep the event, which other steps may change
-    return Partial(
-        calls.initial,
-        lambda event, accumulator: update(kept(event), accumulator),
-        as_it_is,
-        calls.absorb,
-    )
+    is_ours = _is_ours(_home_of(aggregation, "update"))
+    is_ordered = not (is_ours and getattr(aggregation, "has_any_order", False))
+    update = _with_copies(aggregation) if is_ours else _of_copies(calls.update)
+    return Partial(calls.initial, update, as_it_is, calls.absorb, is_ordered=is_ordered)
 
 
-def partial_that_keeps(aggregation: Any) -> Partial:
-    """Return calls that aggregate a part in accumulators of the same form, with copies of values.
-
-    ``_keep`` of the aggregation is called for what its accumulators keep.
-    """
+def _with_copies(aggregation: Any) -> Callable[[Any, Any], Any]:
+    """Return an update whose accumulator keeps copies: other steps may change what events have."""
     twin = copy.copy(aggregation)
-    twin._keep = kept
-    is_ordered = not getattr(aggregation, "has_any_order", False)
-    absorb = getattr(twin, "_absorb", twin.combine)
-    return Partial(twin.initial_accumulator, twin.update, as_it_is, absorb, is_ordered=is_ordered)
+    twin._keep = kept  # called for what an accumulator keeps
+    return twin.update  # type: ignore[no-any-return]  # a bound method
+
+
+def _of_copies(update: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda event, accumulator: update(kept(event), accumulator)
 
 
 def adds_up_exactly(aggregation: Any) -> bool:
