@@ -7,11 +7,15 @@ import pickle
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from wallaroo.engine.stores.pane_state import PaneState
+from wallaroo.engine.stores.sorted_state import Groups
 from wallaroo.steps.windows.aggregation import calls_of
 from wallaroo.steps.windows.entries import Live, order_of
 from wallaroo.steps.windows.interface import Clock, Machine, MachineContext
 from wallaroo.steps.windows.machine import machine_of
+from wallaroo.steps.windows.pane_entries import LivePanes
 from wallaroo.steps.windows.spec import FINAL_WATERMARK, NO_WATERMARK, WindowSpec
+from wallaroo.testing.local_runner.entries import MemoryEntries as StoredInMemory
 
 
 class MemoryRow(NamedTuple):
@@ -64,12 +68,36 @@ class MemoryEntries:
             self._rows.add(row)
             heapq.heappush(self._due, row)
 
+    @property
+    def earliest_ns(self) -> int | None:
+        """Return the time of the first row, None if there is none."""
+        return self._due[0].time_ns if self._due else None
+
     def take(self, up_to_ns: int) -> Iterator[MemoryRow]:
         """Yield and remove all rows at or before a time."""
         while self._due and self._due[0].time_ns <= up_to_ns:
             row = heapq.heappop(self._due)
             self._rows.discard(row)
             yield row
+
+
+class MemoryPanes:
+    """Entries by pane in memory, written by the engine's store of them."""
+
+    def __init__(self) -> None:
+        self._stored = StoredInMemory()
+        self.store = PaneState(self._stored, Groups(0, 4, 4), pickle.dumps, pickle.loads)
+
+    @property
+    def packed(self) -> list[tuple[int, bytes, bytes]]:
+        """Return the entries that are stored."""
+        end = b"\xff" * 64
+        return [(group, *row) for group in range(4) for row in self._stored.scan(group, b"", end)]
+
+    def commit(self) -> None:
+        """Store what was written, and no more."""
+        self._stored.apply(self.store.changes())
+        self.store.release()
 
 
 class Result(NamedTuple):
@@ -83,8 +111,9 @@ class Result(NamedTuple):
 class WindowMachine:
     """Windows over events that are fed by hand; ``entries`` outlive its batches."""
 
-    def __init__(self, spec: WindowSpec, aggregation: Any):
+    def __init__(self, spec: WindowSpec, aggregation: Any, *, by_pane: bool = False):
         self.entries = MemoryEntries()
+        self.panes = MemoryPanes() if by_pane else None
         self.watermark = NO_WATERMARK
         self.failures: list[tuple[Any, BaseException, Any]] = []
         self._spec = spec
@@ -95,6 +124,8 @@ class WindowMachine:
 
     def _begin(self) -> tuple[Live, Machine]:
         live = Live(self.entries, self.entries)
+        if self.panes is not None:
+            live = LivePanes(self.panes.store)
         context = MachineContext(self._calls, live, self._clock, self._emit, self._failed)
         return live, machine_of(self._spec, context, self.watermark)
 
@@ -134,6 +165,8 @@ class WindowMachine:
         Comes after ``advance``, as in an engine.
         """
         self._live.flush(self._machine.next_due)
+        if self.panes is not None:
+            self.panes.commit()
         self._live, self._machine = self._begin()
 
     def take(self) -> list[Result]:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from tests.stored import accounts, amounts, joins
+from tests.stored import accounts, amounts, joins, panes
 
 HERE = Path(__file__).parent
 DATA = HERE / "data"
@@ -27,15 +27,17 @@ SOURCES = {
     "accounts": accounts.SOURCES,
     "amounts": amounts.SOURCES,
     "joins": joins.SOURCES,
+    "panes": panes.SOURCES,
 }
 # output files with a line per event of a source, whatever the time is
 COUNTED = {
     "accounts": ("plain.txt", "plain right.txt"),
     "amounts": ("largest.txt",),
     "joins": ("left.txt", "right.txt"),
+    "panes": ("left.txt", "right.txt"),
 }
 # output files with a line for each account when the last event's time has passed
-FLUSHED = {"accounts": "expiring.txt", "joins": "windows.txt"}
+FLUSHED = {"accounts": "expiring.txt", "joins": "windows.txt", "panes": "joined.txt"}
 BEGIN_S = 1_600_000_000
 IN_PROCESS = ("wallaroo.cli.in_process",)
 HOSTS = {

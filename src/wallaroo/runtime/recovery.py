@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
-from wallaroo.dataflow.plan.model import ENTRY_KINDS
-from wallaroo.engine.stores.sorted_state import namespace
+from wallaroo.dataflow.plan.model import ENTRY_KINDS, PANES
+from wallaroo.engine.stores.sorted_state import ENTRIES, namespace
 from wallaroo.monitoring.metrics.status import SinkLine, SourceStatus
 from wallaroo.state.log.commits import Commit
 
@@ -19,10 +19,13 @@ def step_table(
 ) -> tuple[str, ...]:
     """Return the step table of the next commits.
 
-    Known steps keep their number, new ones get a new one, dropped ones lose their name.
+    Known steps keep their number, new ones get a new one, dropped ones lose their name.  Windows
+    that are stored by key, as all were in earlier versions, do not get panes.
 
     >>> step_table(Commit(7, {}, steps=("a", "b")), ["b", "c"], frozenset({"b"}))
     ('a', 'b (dropped after batch 7)', 'b', 'c')
+    >>> step_table(Commit(7, {}, steps=("a: entries",)), ["a: panes", "a: entries"], frozenset())
+    ('a: entries',)
     """
     table = (
         [
@@ -32,7 +35,12 @@ def step_table(
         if last
         else []
     )
-    return (*table, *(name for name in names if name not in table))
+    by_key = {
+        namespace(step, PANES)
+        for step, _, kind in (name.rpartition(": ") for name in table)
+        if kind == ENTRIES
+    }
+    return (*table, *(name for name in names if name not in table and name not in by_key))
 
 
 def with_namespaces(dropped: Iterable[str]) -> frozenset[str]:

@@ -100,6 +100,8 @@ class StateOfTask(Protocol):
 
     def open_entries(self, name: str) -> EntryReader: ...
 
+    def has_name(self, name: str) -> bool: ...
+
     def keys(self, step: str) -> Iterable[Key]: ...
 
     def states_after(self, step: str, group: int, key: bytes, limit: int) -> States: ...
@@ -201,6 +203,10 @@ class TaskState:
     def open_entries(self, name: str) -> StoredEntries:
         """Return the reader of the ordered entries of one name in the step table."""
         return StoredEntries(self._view, self._step_ids[name])
+
+    def has_name(self, name: str) -> bool:
+        """Return whether the step table has a name."""
+        return name in self._step_ids
 
     def keys(self, step: str) -> Iterator[Key]:
         step_id = self._step_ids[step]

@@ -53,8 +53,8 @@ class Step:
     arities: ClassVar[tuple[int, ...]] = (1,)  # numbers of arguments that its function may have
     is_computation: ClassVar[bool] = False  # whether ``to`` accepts it
     is_stateful: ClassVar[bool] = False
-    # whether it keeps ordered entries and what is due (``engine.ordered_entries``); such a step is
-    # also ``is_stateful``
+    # whether it keeps ordered entries and what is due (``engine.stores.operator_state``); such a
+    # step is also ``is_stateful``
     keeps_entries: bool = False
     # whether all events of a key have to come to one place for it, as those of a state step do
     needs_key: ClassVar[bool] = False

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from wallaroo.checkpoints.inspection.values import load_safely
-from wallaroo.dataflow.plan.model import ENTRY_KINDS
+from wallaroo.dataflow.plan.model import ENTRY_KINDS, PANES
 from wallaroo.engine.blocks.keys import Key, decode_key, encode_key
-from wallaroo.engine.blocks.ordered_keys import Sub, split_entry
+from wallaroo.engine.blocks.ordered_keys import Sub, split_entry, split_pane
 from wallaroo.engine.stores.sorted_state import ENTRIES
 from wallaroo.steps.joins.waiting import NOTES, PIECE
 from wallaroo.steps.windows.entries import SLOT_BYTES, unpack_slot
@@ -78,6 +78,10 @@ def keyed(stored: Stored, kinds: Mapping[str, str]) -> dict[tuple[str, bytes], S
             encoded, sub, raw = split_entry(stored_key, value)
             for owner, size in _owners(encoded, sub, raw, kinds.get(step, "")):
                 parts.setdefault((step, owner), []).append(Part(sub, raw, size))
+        elif kind == PANES:
+            encoded, raw = split_pane(stored_key, value, SLOT_BYTES)
+            part = Part(stored_key[:SLOT_BYTES], raw, len(raw))
+            parts.setdefault((step, encoded), []).append(part)
     places = sorted(states.keys() | parts.keys())
     return {
         place: StoredEntry(

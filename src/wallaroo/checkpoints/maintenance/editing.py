@@ -18,9 +18,9 @@ from wallaroo.checkpoints.inspection.reader import CheckpointReader, StateAt
 from wallaroo.checkpoints.inspection.values import load_safely
 from wallaroo.checkpoints.maintenance.edit_commit import publish_edit, write_delta
 from wallaroo.dataflow.plan.json import renamed
-from wallaroo.dataflow.plan.model import ENTRY_KINDS
+from wallaroo.dataflow.plan.model import ENTRY_KINDS, PANES
 from wallaroo.engine.blocks.keys import Key, encode_key
-from wallaroo.engine.blocks.ordered_keys import split_due, split_entry
+from wallaroo.engine.blocks.ordered_keys import split_due, split_entry, split_pane
 from wallaroo.engine.stores.sorted_state import ENTRIES, EXPIRY
 from wallaroo.errors import CheckpointError
 from wallaroo.instrumentation.faults import fault_point
@@ -28,6 +28,7 @@ from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.log.commits import Commit
 from wallaroo.state.log.delta import Entry
 from wallaroo.state.log.layout import PLAN, read_identity, read_plan, with_checksum
+from wallaroo.steps.windows.entries import SLOT_BYTES
 
 # returns the entries to remove, by key group, from the current state
 Choose = Callable[[StateAt], dict[int, list[Entry]]]
@@ -181,6 +182,8 @@ def _without(encoded: Container[bytes], kind: str, stored: bytes, value: bytes) 
     owner = stored
     if kind == ENTRIES:
         owner = split_entry(stored, value)[0]
+    elif kind == PANES:
+        owner = split_pane(stored, value, SLOT_BYTES)[0]
     elif kind:
         owner = split_due(stored, value)[1]
     return None if owner in encoded else value

@@ -38,11 +38,13 @@ from typing import Any
 from wallaroo.steps.kinds import Branch, Decoder, Encoder, EventTime, KeyExtractor, Step
 from wallaroo.steps.latest import LatestPerKey
 from wallaroo.steps.state_versions import Evolution
+from wallaroo.steps.windows.panes import are_stored_by_pane
 from wallaroo.steps.windows.step import WindowStep
 
 KEY_GROUPS_DEFAULT = 128
 # the rows of a step with ordered entries in the step table, besides its state
-ENTRY_KINDS = ("entries", "due", "due in processing time", "expiry")
+PANES = "panes"  # only of windows that are stored by pane
+ENTRY_KINDS = (PANES, "entries", "due", "due in processing time", "expiry")
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +236,7 @@ class Plan:
             for step in steps
             if step.keeps_entries
             for kind in ENTRY_KINDS
+            if kind != PANES or are_stored_by_pane(step.kept_for)
         ]
         return (*self.state_steps, *names)
 

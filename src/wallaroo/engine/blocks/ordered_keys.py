@@ -8,6 +8,7 @@ changing one makes every checkpoint unreadable.
 * An entry is stored under ``entry_key``: the entries of one key lie together, in the order of their
   subs.
 * A row that is due at a time is stored under ``due_key``: in the order of time, then key, then sub.
+* A pane of windows is stored under its name and ``key_prefix``: in the order of names, then key.
 
 A key of more than ``KEY_BYTES_MAX`` bytes is represented by its digest; the entry's value then
 begins with the key itself (``join_key``), as nothing else could identify it.
@@ -146,14 +147,29 @@ def split_entry(stored: bytes, value: bytes, at: int = 0) -> tuple[bytes, Sub, b
     >>> split_entry(entry_key(b"sA", 7), join_key(b"sA", b"value"))
     (b'sA', 7, b'value')
     """
+    key, value, end = _split_key(stored, value, at)
+    return key, decode_sub(stored, end), value
+
+
+def split_pane(stored: bytes, value: bytes, at: int) -> tuple[bytes, bytes]:
+    """Return the encoded key and the value of a stored pane, whose key begins at ``at``.
+
+    >>> split_pane(b"name" + key_prefix(b"sA"), join_key(b"sA", b"value"), len(b"name"))
+    (b'sA', b'value')
+    """
+    key, value, _ = _split_key(stored, value, at)
+    return key, value
+
+
+def _split_key(stored: bytes, value: bytes, at: int) -> tuple[bytes, bytes, int]:
+    """Return the encoded key that begins at ``at``, the value without it, and the key's end."""
     length = _LENGTH.unpack_from(stored, at)[0]
     at += _LENGTH.size
     if length != _DIGEST:
-        return stored[at : at + length], decode_sub(stored, at + length), value
+        return stored[at : at + length], value, at + length
     size = _LONG_LENGTH.unpack_from(value)[0]
     begin = _LONG_LENGTH.size
-    key = value[begin : begin + size]
-    return key, decode_sub(stored, at + _DIGEST_BYTES), value[begin + size :]
+    return value[begin : begin + size], value[begin + size :], at + _DIGEST_BYTES
 
 
 def split_due(stored: bytes, value: bytes) -> tuple[int, bytes, Sub, bytes]:

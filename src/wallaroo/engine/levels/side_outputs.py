@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from wallaroo.dataflow.plan.model import Plan, sinks_of
+from wallaroo.dataflow.plan.model import PANES, Plan, sinks_of
 from wallaroo.engine.blocks.keys import Key
 from wallaroo.engine.blocks.ordered_keys import TIME_MAX
 from wallaroo.engine.blocks.packing import Packing
@@ -25,6 +25,7 @@ from wallaroo.engine.stores.sorted_state import (
 )
 from wallaroo.steps.kinds import Step
 from wallaroo.steps.losses import Cell, Loss, Losses
+from wallaroo.steps.windows.panes import are_stored_by_pane
 
 ReadState = Callable[[str], Read]  # state step name -> read function
 OpenEntries = Callable[[str], EntryReader]  # name in the step table -> what was committed
@@ -47,6 +48,10 @@ def _no_keys(step: str) -> Iterable[Key]:
     return ()
 
 
+def _any_name(name: str) -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Committed:
     """Data of the commit before the batch that one task reads; by default nothing."""
@@ -54,6 +59,7 @@ class Committed:
     read_state: ReadState = _no_state
     open_entries: OpenEntries = _nothing_stored
     list_keys: ListKeys = _no_keys
+    has_name: Callable[[str], bool] = _any_name  # whether the step table has it
 
 
 NOTHING_COMMITTED = Committed()
@@ -97,7 +103,7 @@ class SideOutputs:
             if step.is_stateful:
                 self.states[name] = builder.state(step, committed.read_state(name))
             if step.keeps_entries:
-                self.stores[name] = _open_store(step, committed.open_entries, groups, packing)
+                self.stores[name] = _open_store(step, committed, groups, packing)
 
     def take_outputs(self) -> Iterator[tuple[int, list[bytes]]]:
         """Yield the staged form of the outputs of each sink that has some, and forget them."""
@@ -128,6 +134,8 @@ class SideOutputs:
                 store = self.stores.get(step.step_name)
                 if store is not None:
                     _note(times, store.due.earliest_ns(), watermark_lag_ns)
+                    if store.panes is not None:
+                        _note(times, store.panes.earliest_ns, watermark_lag_ns)
                     _note(clocks, store.due_processing.earliest_ns())
                     is_timed = step.expires_by_event_time
                     expiries, late_ns = (times, watermark_lag_ns) if is_timed else (clocks, 0)
@@ -145,12 +153,14 @@ def _failures(plan: Plan, batch: int, outputs: dict[int, list[bytes]]) -> Failur
 
 
 def _open_store(
-    step: Step, open_entries: OpenEntries, groups: Groups, packing: Packing
+    step: Step, committed: Committed, groups: Groups, packing: Packing
 ) -> OperatorState:
     def opened(kind: str) -> EntryReader:
-        return open_entries(namespace(step.step_name, kind))
+        return committed.open_entries(namespace(step.step_name, kind))
 
-    return OperatorState(opened, groups, packing.dumps, packing.loads)
+    name = namespace(step.step_name, PANES)
+    has_panes = are_stored_by_pane(step.kept_for) and committed.has_name(name)
+    return OperatorState(opened, groups, packing.dumps, packing.loads, has_panes=has_panes)
 
 
 def _note(found: list[int], due_ns: int | None, late_ns: int = 0) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from wallaroo.engine.operators.fusing import fused
 from wallaroo.engine.operators.interface import Operator, Site
-from wallaroo.engine.operators.windows import emit_at, late_of
+from wallaroo.engine.operators.windows import emit_at, late_of, live_of
 from wallaroo.steps.joins.latest import (
     LatestMachine,
     Row,
@@ -135,8 +135,7 @@ def build_in_order(step: InOrder[Any], site: Site) -> Operator:
 
 def build_in_windows(step: WindowJoin[Any], site: Site) -> Operator:
     """Build windows over the events of both sides, whose results are pairs."""
-    store = site.store_of(step)
-    live = Live(store.entries, store.due)
+    live = live_of(site.store_of(step))
     pairs = Pairs(
         step, emit_at(site, step.watermark_lag_ns), site.failed, site.lost(Loss.UNMATCHED)
     )

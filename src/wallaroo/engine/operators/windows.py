@@ -11,12 +11,14 @@ from typing import Any
 
 from wallaroo.engine.operators.fusing import fused
 from wallaroo.engine.operators.interface import Operator, Site
+from wallaroo.engine.stores.operator_state import OperatorState
 from wallaroo.engine.time.stage_time import lagged
 from wallaroo.steps.windows.aggregation import BoundAggregation, calls_of
 from wallaroo.steps.windows.entries import Live
 from wallaroo.steps.windows.interface import MachineContext
 from wallaroo.steps.windows.late import AsLate, Late, LateEvent
 from wallaroo.steps.windows.machine import machine_of
+from wallaroo.steps.windows.pane_entries import LivePanes
 from wallaroo.steps.windows.spec import Window, WindowResult
 from wallaroo.steps.windows.step import WindowStep
 
@@ -24,7 +26,7 @@ from wallaroo.steps.windows.step import WindowStep
 def build(step: WindowStep[Any, Any], site: Site) -> Operator:
     """Fire windows as the stage's watermark passes them; write touched ones at the batch's end."""
     store = site.store_of(step)
-    live = Live(store.entries, store.due)
+    live = live_of(store)
     context = MachineContext(
         calls=_calls_of(step),
         live=live,
@@ -41,6 +43,11 @@ def build(step: WindowStep[Any, Any], site: Site) -> Operator:
         flush=lambda: live.flush(machine.next_due),
         merge=machine.merge,
     )
+
+
+def live_of(store: OperatorState) -> Live:
+    """Return the entries of windows, stored by pane or by key."""
+    return Live(store.entries, store.due) if store.panes is None else LivePanes(store.panes)
 
 
 def _calls_of(step: WindowStep[Any, Any]) -> BoundAggregation:

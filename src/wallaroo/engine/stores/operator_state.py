@@ -7,6 +7,7 @@ It belongs to one task of one batch, and is kept besides the step's state.
 * ``due``: what is due in event time, and ``due_processing``: in processing time.  Both are found in
   the order of time, by a range scan: no operation visits all keys.
 * ``expiry``: when state expires, by the time that the step's state expires by.
+* ``panes``: accumulators of windows, if the step's are stored by pane; else None.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from wallaroo.dataflow.plan.model import PANES
+from wallaroo.engine.stores.pane_state import PaneState
 from wallaroo.engine.stores.sorted_state import (
     DUE,
     DUE_PROCESSING,
@@ -37,7 +40,12 @@ class OperatorState:
         groups: Groups,
         dumps: Callable[[Any], bytes],
         loads: Callable[[bytes], Any],
+        *,
+        has_panes: bool = False,
     ):
+        self.panes: PaneState | None = None
+        if has_panes:
+            self.panes = PaneState(open_reader(PANES), groups, dumps, loads)
         self.groups = groups
         self.dumps = dumps
         self.loads = loads
@@ -48,6 +56,8 @@ class OperatorState:
 
     def changes(self) -> Iterator[tuple[str, Iterator[Change]]]:
         """Yield the changes to write, by kind of namespace."""
+        if self.panes is not None:
+            yield PANES, self.panes.changes()
         yield ENTRIES, self.entries.changes()
         yield DUE, self.due.changes()
         yield DUE_PROCESSING, self.due_processing.changes()
@@ -55,6 +65,8 @@ class OperatorState:
 
     def release(self) -> None:
         """Release all entries: the batch is over."""
+        if self.panes is not None:
+            self.panes.release()
         self.entries.release()
         self.due.release()
         self.due_processing.release()

@@ -42,7 +42,7 @@ from wallaroo.engine.blocks.ordered_keys import (
 Change = tuple[int, bytes, bytes | None]
 # key group, encoded key, stored key, and the value of the last commit (None: there is none)
 Committed = tuple[int, bytes, bytes, bytes | None]
-ENTRIES, DUE, DUE_PROCESSING, EXPIRY = ENTRY_KINDS
+_, ENTRIES, DUE, DUE_PROCESSING, EXPIRY = ENTRY_KINDS
 
 
 def namespace(step: str, kind: str) -> str:

@@ -140,6 +140,11 @@ class ResidentState:
         layers = (self._newer.entries.get(name, {}), self._older.entries.get(name, {}))
         return BufferedEntries(layers, self._view.open_entries(name))
 
+    def has_name(self, name: str) -> bool:
+        """Return whether the step table has a name."""
+        assert self._view is not None
+        return self._view.has_name(name)
+
     def keys(self, step: str) -> Iterator[Key]:
         assert self._view is not None
         written = {**self._older.states.get(step, {}), **self._newer.states.get(step, {})}

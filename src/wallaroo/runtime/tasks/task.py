@@ -352,7 +352,7 @@ def _committed(state: StateOfTask | None) -> Committed:
     """Return the committed state for a task's level; an empty one if it has no state steps."""
     if state is None:
         return NOTHING_COMMITTED
-    return Committed(state.reader, state.open_entries, state.keys)
+    return Committed(state.reader, state.open_entries, state.keys, state.has_name)
 
 
 def state_from_view(job: BatchJob, plan: Plan, task: int, tasks: int) -> tuple[TaskState, CatchUp]:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from wallaroo.errors import CheckpointError, PeerError
 
-VERSION = 6
-READABLE = (5, VERSION)  # 5 had no owners: its commits are those of epoch 0
+VERSION = 7
+# 5 had no owners: its commits are those of epoch 0; 6 has all windows by key, none by pane
+READABLE = (5, 6, VERSION)
 FORMAT = "format.json"
 COMMITS = "commits"
 DELTAS = "deltas"

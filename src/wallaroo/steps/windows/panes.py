@@ -35,6 +35,17 @@ def may_add_up(spec: object) -> bool:
     return isinstance(spec, RangeWindowSpec) and spec.policy == DROP and not spec.lateness_ns
 
 
+def are_stored_by_pane(spec: object) -> bool:
+    """Return whether all entries of windows are due with their pane, those of all keys at once.
+
+    Corrections and empty windows are due by key.  Early results of sliding windows are made of
+    several panes of the keys that had events, which are found by key.
+    """
+    if not isinstance(spec, RangeWindowSpec) or spec.lateness_ns or spec.empty_limit:
+        return False
+    return spec.early_ns is None or spec.range_ns == spec.slide_ns
+
+
 class Panes:
     def __init__(self, spec: RangeWindowSpec) -> None:
         self.grid = Grid.of(spec)

@@ -26,6 +26,7 @@ from wallaroo.steps.windows.aggregation import Alone
 from wallaroo.steps.windows.entries import Slot, in_order
 from wallaroo.steps.windows.interface import MachineContext
 from wallaroo.steps.windows.late import LateEvent, counted_late
+from wallaroo.steps.windows.pane_entries import LivePanes
 from wallaroo.steps.windows.panes import PANE, Pane, Panes
 from wallaroo.steps.windows.spec import (
     DEAD_LETTER,
@@ -42,11 +43,6 @@ from wallaroo.steps.windows.spec import (
 SPANS = 0
 LATE = 2
 SPANS_SLOT = Slot(NO_WATERMARK, SPANS)  # each key's runs of windows that had events
-
-
-def base_of(slot: Slot) -> Slot:
-    """Return the slot for events of a pane that early results have shown."""
-    return Slot(NO_WATERMARK, PANE, slot.last, slot.first, NO_WATERMARK)
 
 
 Contents = dict[Slot, dict[Any, Any]]
@@ -78,6 +74,9 @@ class RangeMachine:
         is_sliding = spec.range_ns > spec.slide_ns
         self._are_related = bool(spec.lateness_ns or (spec.early_ns and is_sliding))
         context.live.finds_all = spec.early_ns is not None and not is_sliding
+        self._are_by_pane = isinstance(context.live, LivePanes)
+        if isinstance(context.live, LivePanes):
+            context.live.soonest = self._soonest
         self.process = self._build_process()
         self.merge: Callable[[Any, Any], None] = self._merge
 
@@ -292,7 +291,7 @@ class RangeMachine:
         """Return the slots of each window, by pane, in the order of time."""
         slots = {slot for slot in panes if slot.kind != SPANS}
         if self._spec.early_ns:
-            slots |= {base_of(slot) for slot in panes if slot.kind == PANE}
+            slots |= {self._base_of(slot) for slot in panes if slot.kind == PANE}
         by_window: dict[int, list[list[Slot]]] = {}
         ordered = sorted(slots, key=lambda slot: (slot.kind, slot.last, slot.first, slot.seen))
         for (_, last, first), pane in groupby(ordered, key=lambda slot: slot[1:4]):
@@ -313,11 +312,16 @@ class RangeMachine:
                 slots.setdefault(slot.seen, []).append(slot)
         return slots
 
+    def _base_of(self, slot: Slot) -> Slot:
+        """Return the slot for events of a pane that early results have shown."""
+        when = self._grid.due(slot.first) if self._are_by_pane else NO_WATERMARK
+        return Slot(when, PANE, slot.last, slot.first, NO_WATERMARK)
+
     def _add_to_base(self, slot: Slot) -> list[Any]:
         """Add the entries of a slot to those of its pane's base; return their keys."""
         live = self._context.live
         absorb = self._context.calls.absorb
-        base = base_of(slot)
+        base = self._base_of(slot)
         keys = list(live.slot(slot))
         for key in keys:
             accumulator = live.slot(slot)[key]
@@ -424,9 +428,16 @@ class RangeMachine:
         closed = self._grid.oldest(watermark - self._spec.lateness_ns)
         for slot in panes:
             if slot.kind != SPANS and slot.last < closed:
-                for each in {slot, base_of(slot)}:
+                for each in {slot, self._base_of(slot)}:
                     for key in list(live.slot(each)):
                         live.discard(each, key)
+
+    def _soonest(self) -> int:
+        """Return a time before which no pane is due that was not due yet."""
+        done = self._fired_at
+        due = self._grid.due(self._grid.oldest(done))
+        early = self._spec.early_ns
+        return due if early is None else min(due, (done // early + 1) * early)
 
     def next_due(self, slot: Slot, value: Any) -> int:
         """Return the watermark at which this entry has something to do next."""

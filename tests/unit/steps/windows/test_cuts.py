@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.window_machine import WindowMachine
 from wallaroo.steps.windows.aggregation import Aggregation
 from wallaroo.steps.windows.grid import Grid
+from wallaroo.steps.windows.panes import are_stored_by_pane
 from wallaroo.steps.windows.spec import (
     FINAL_WATERMARK,
     FIRE_PER_MESSAGE,
@@ -53,9 +54,11 @@ def partition(times: list[int], numbers: int, keys: str) -> list[Event]:
     return found
 
 
-def run(spec: WindowSpec, parts: list[list[Event]], cuts: list[int]) -> list[Any]:
+def run(
+    spec: WindowSpec, parts: list[list[Event]], cuts: list[int], *, by_pane: bool = False
+) -> list[Any]:
     """Feed the partitions, some events of each to a batch, as ``cuts`` says."""
-    machine = WindowMachine(spec, Seen())
+    machine = WindowMachine(spec, Seen(), by_pane=by_pane)
     at = [0] * len(parts)
     results = []
     marks = [NO_WATERMARK] * len(parts)
@@ -76,6 +79,7 @@ def run(spec: WindowSpec, parts: list[list[Event]], cuts: list[int]) -> list[Any
     machine.commit()
     assert not machine.failures
     assert not machine.entries.packed, "nothing is left when input has ended"
+    assert machine.panes is None or not machine.panes.packed
     return sorted(((each.key, each.value, each.time) for each in results), key=repr)
 
 
@@ -106,6 +110,55 @@ def test_range_windows_are_the_same_however_input_is_cut(
 ) -> None:
     parts = [partition(left, 0, "ab"), partition(right, 1000, "bc")]
     assert run(spec, parts, cuts) == run(spec, parts, others)
+
+
+pane_specs = st.one_of(
+    st.builds(
+        RangeWindowSpec,
+        range_ns=st.integers(4, 15),
+        slide_ns=st.integers(1, 4),
+        delay_ns=st.integers(0, 10),
+        offset_ns=st.integers(0, 5),
+        policy=st.sampled_from(sorted({*RANGE_POLICIES} - {"dead-letter"})),
+    ),
+    st.builds(
+        lambda span, early: RangeWindowSpec(span, span, early_ns=early),
+        st.integers(2, 20),
+        st.sampled_from([None, 1, 3, 7]),
+    ),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(pane_specs, times, times, cut_lists)
+def test_windows_stored_by_pane_have_the_results_of_those_stored_by_key(
+    spec: RangeWindowSpec, left: list[int], right: list[int], cuts: list[int]
+) -> None:
+    assert are_stored_by_pane(spec)
+    parts = [partition(left, 0, "ab"), partition(right, 1000, "bc")]
+    assert run(spec, parts, cuts, by_pane=True) == run(spec, parts, cuts)
+
+
+@settings(max_examples=60, deadline=None)
+@given(pane_specs, times, cut_lists)
+def test_the_first_due_pane_is_known_after_each_batch(
+    spec: RangeWindowSpec, only: list[int], cuts: list[int]
+) -> None:
+    """Compare with the least time at which anything that is stored has something to do."""
+    machine = WindowMachine(spec, Seen(), by_pane=True)
+    rows = WindowMachine(spec, Seen())
+    part = partition(only, 0, "abcdefgh")
+    at = 0
+    for cut in cuts:
+        for each in (machine, rows):
+            for key, number, time, before in part[at : at + cut // 3]:
+                each.put(key, number, time, before)
+            mark = max([time for _, _, time, _ in part[: at + cut // 3]], default=NO_WATERMARK)
+            each.advance(mark)
+            each.commit()
+        at += cut // 3
+        assert machine.panes is not None
+        assert machine.panes.store.earliest_ns == rows.entries.earliest_ns
 
 
 @settings(max_examples=40, deadline=None)
