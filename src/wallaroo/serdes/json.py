@@ -10,7 +10,7 @@ import msgspec
 
 from wallaroo.serdes.registry import RegisteredCodec, SchemaRegistry, check_client
 from wallaroo.serdes.serde import STOP, Codec, Event, Serde, label_of
-from wallaroo.serdes.typed import TypedCodec
+from wallaroo.serdes.typed_codec import TypedCodec
 
 
 class JsonCodec(TypedCodec):
@@ -30,6 +30,10 @@ class RegisteredJsonCodec(RegisteredCodec):
         super().__init__(registry, schema, kind, tag)
         self._schema = schema
         self._codec = JsonCodec(kind, tag)
+
+    def check_encoder(self, label: str) -> None:
+        super().check_encoder(label)
+        self._codec.check_encoder(label)
 
     def schema_text(self) -> str:
         if self._schema is None:

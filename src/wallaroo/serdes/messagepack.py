@@ -7,7 +7,7 @@ from typing import Any, ClassVar, overload
 from msgspec import msgpack
 
 from wallaroo.serdes.serde import STOP, Event, Serde, label_of
-from wallaroo.serdes.typed import TypedCodec
+from wallaroo.serdes.typed_codec import TypedCodec
 
 
 class MessagePackCodec(TypedCodec):
