@@ -3,16 +3,36 @@
 from __future__ import annotations
 
 import csv
-import io
 import re
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple, overload
+from typing import Any, ClassVar, NamedTuple, is_typeddict, overload
+
+from msgspec import inspect
 
 from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.serdes.serde import STOP, Codec, Event, Serde, exact_class, label_of
-from wallaroo.serdes.typed import plain, reader_of
+from wallaroo.serdes.shape_errors import shown
+from wallaroo.serdes.typed import NATIVE, fields_read, is_named_tuple, plain, reader_of
 
 _find_special = re.compile('["\r\n\0]').search  # a row without them is split at its delimiters
+# bytes are in base64, as in JSON
+_native = tuple(each for each in NATIVE if each not in (bytes, bytearray))
+_OF_SEVERAL_VALUES = frozenset([list, tuple, dict])
+_TYPES_OF_SEVERAL_VALUES = (
+    inspect.CollectionType,
+    inspect.TupleType,
+    inspect.DictType,
+    inspect.DataclassType,
+    inspect.StructType,
+    inspect.TypedDictType,
+    inspect.NamedTupleType,
+)
+
+
+class _Text:
+    """A file for a writer of rows, which returns what its ``write`` returns."""
+
+    write = staticmethod(str)
 
 
 class CsvLine(NamedTuple):
@@ -42,7 +62,10 @@ class CsvCodec(Codec):
     def __init__(self, kind: Any, columns: tuple[str, ...] | None, delimiter: str):
         super().__init__(kind, columns, delimiter)
         self.event_class = dict if kind is None else exact_class(kind)
+        self._fields = {} if kind is None else {f.encode_name: f.type for f in fields_read(kind)}
         self._columns = columns
+        # dicts of a typed dict may have their keys in any order
+        self._written = columns or (tuple(self._fields) if is_typeddict(kind) else None)
         self._delimiter = delimiter
         self._headers: dict[bytes, tuple[str, ...]] = {}
         self._read = None if kind is None else reader_of(kind, is_text=True)
@@ -52,7 +75,8 @@ class CsvCodec(Codec):
         if isinstance(payload, CsvLine):
             columns = columns or self._named_by(payload.header)
             payload = payload.line
-        if columns is None:
+        columns = columns or tuple(self._fields)
+        if not columns:
             raise ValueError("the columns are not known: give Csv(columns=(...))")
         values = row_of(str(payload, "utf-8"), self._delimiter)
         if not values:
@@ -68,13 +92,34 @@ class CsvCodec(Codec):
             known = self._headers[header] = tuple(row_of(str(header, "utf-8-sig"), self._delimiter))
         return known
 
+    def check_encoder(self, label: str) -> None:
+        for name in (self._columns or self._fields) if self._fields else ():
+            if name not in self._fields:
+                what = f"{name!r} is a column, and no field of the events."
+            elif isinstance(self._fields[name], _TYPES_OF_SEVERAL_VALUES):
+                what = f"The field {name!r} is of several values, and a column has one."
+            else:
+                continue
+            fix = f"Name the columns to write, without {name!r}, in columns=(...)."
+            raise WallarooParameterError(Problem(label, "", what, fix))
+
     def encode(self, event: Any) -> bytes:
-        row = plain(event)
+        row = plain(event, _native)
+        columns = self._written
+        if columns is not None and type(row) is not dict and is_named_tuple(type(event)):
+            row = dict(zip(event._fields, row, strict=True))
         if type(row) is dict:
-            row = [row[name] for name in self._columns or row]
-        out = io.StringIO()
-        csv.writer(out, delimiter=self._delimiter, lineterminator="").writerow(row)
-        text = out.getvalue()
+            try:
+                row = list(row.values()) if columns is None else [row[name] for name in columns]
+            except KeyError as error:
+                raise ValueError(f"the event has no value for the column {error}") from None
+        elif type(row) not in (list, tuple):
+            raise TypeError(f"a row is an object, a dict or a list, not {shown(event)}")
+        elif columns is not None and len(row) != len(columns):
+            raise ValueError(f"the row has {len(row)} values for {len(columns)} columns")
+        if not _OF_SEVERAL_VALUES.isdisjoint(map(type, row)):
+            raise TypeError("a value of the row is a list or an object; a column has one value")
+        text: str = csv.writer(_Text, delimiter=self._delimiter, lineterminator="").writerow(row)
         if "\n" in text or "\r" in text:
             raise ValueError("a value holds a newline, and a row has to be on one line")
         return text.encode()
@@ -114,8 +159,11 @@ class Csv(Serde[Event]):
         delimiter: str = ",",
         on_error: str = STOP,
     ):
-        if len(delimiter) != 1:
-            what = f"delimiter={delimiter!r} is not one character."
+        if not isinstance(delimiter, str) or len(delimiter) != 1 or _find_special(delimiter):
+            what = f"delimiter={delimiter!r} is not one character that only separates values."
             raise WallarooParameterError(Problem("Csv", "", what, "Give one, such as ';'."))
+        if isinstance(columns, str) or (columns and len(set(columns)) < len(columns)):
+            what = f"columns={columns!r} are not different names."
+            raise WallarooParameterError(Problem("Csv", "", what, "Name each column once."))
         codec = CsvCodec(kind, tuple(columns) if columns else None, delimiter)
         super().__init__(label_of("csv", kind), codec, on_error)

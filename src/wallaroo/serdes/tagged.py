@@ -15,7 +15,7 @@ from msgspec import inspect
 
 from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.serdes.shape_errors import ShapeError, shown
-from wallaroo.serdes.typed import Read, fields_of, is_named_tuple, parts_of, unusable
+from wallaroo.serdes.typed import Read, fields_of, fields_read, is_named_tuple, parts_of, unusable
 
 Write = Callable[[Any], Any]
 WITH_FIELDS = (
@@ -72,8 +72,7 @@ def _own_names(kind: Any, tag: str) -> tuple[str, ...]:
 
 
 def _field_of(kind: Any, tag: str) -> inspect.Field | None:
-    fields = inspect.type_info(kind).fields  # type: ignore[attr-defined]  # it has fields
-    return next((field for field in fields if field.encode_name == tag), None)
+    return next((field for field in fields_read(kind) if field.encode_name == tag), None)
 
 
 def check_distinct(label: str, classes: Iterable[Any], tag: str) -> None:
@@ -126,8 +125,7 @@ def _writer(kind: Any, tag: str) -> Write:
     head = {tag: kind.__name__.lower()}
     if is_typeddict(kind):
         return head.__or__
-    fields = inspect.type_info(kind).fields  # type: ignore[attr-defined]  # it has fields
-    names = tuple((field.encode_name, field.name) for field in fields)
+    names = tuple((field.encode_name, field.name) for field in fields_read(kind))
 
     def as_object(event: Any) -> Any:
         return head | {written: getattr(event, name) for written, name in names}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import date, datetime, time
 from decimal import Decimal
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_type_hints, is_typeddict
 from uuid import UUID
 
 import msgspec
@@ -110,11 +110,21 @@ def reader_of(kind: Any, *, is_text: bool = False) -> Read:
     return read
 
 
+def fields_read(kind: Any) -> tuple[inspect.Field, ...]:
+    """Return the fields of a class's objects in payloads; none for a type without fields."""
+    fields: tuple[inspect.Field, ...] = getattr(inspect.type_info(kind), "fields", ())
+    if is_typeddict(kind):  # msgspec has them by their names
+        place = list(get_type_hints(kind)).index
+        return tuple(sorted(fields, key=lambda field: place(field.name)))
+    return fields
+
+
 def _optional_fields(kind: Any) -> tuple[str, ...]:
-    if not isinstance(kind, type):
-        return ()
-    hints = get_type_hints(kind)
-    return tuple(name for name, hint in hints.items() if type(None) in get_args(hint))
+    return tuple(
+        field.encode_name
+        for field in fields_read(kind)
+        if isinstance(field.type, inspect.UnionType) and field.type.includes_none
+    )
 
 
 def fields_of(value: Any) -> dict[str, Any] | None:
@@ -130,12 +140,12 @@ def fields_of(value: Any) -> dict[str, Any] | None:
     return None if names is None else {name: getattr(value, name) for name in names}
 
 
-def plain(value: Any) -> Any:
+def plain(value: Any, native: tuple[type[Any], ...] = NATIVE) -> Any:
     """Return objects of classes, at any depth, as dicts and enums as their values.
 
-    Texts, numbers, bytes, dates and times are left as they are.
+    Texts, numbers and values of ``native`` types are left as they are.
     """
-    return msgspec.to_builtins(value, builtin_types=NATIVE, enc_hook=written)
+    return msgspec.to_builtins(value, builtin_types=native, enc_hook=written)
 
 
 def written(value: Any) -> Any:

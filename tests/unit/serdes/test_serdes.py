@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import pickle
 import sys
@@ -17,8 +16,6 @@ import attrs
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import wallaroo
 from tests.unit.serdes.orders import (
@@ -31,12 +28,10 @@ from tests.unit.serdes.orders import (
     Node,
     Order,
     Point,
-    Side,
     struct,
 )
 from wallaroo.errors import UserCodeError, WallarooParameterError
-from wallaroo.serdes import Avro, Csv, CsvLine, Json, MessagePack, Protobuf, Serde, ShapeError
-from wallaroo.serdes.csv import row_of
+from wallaroo.serdes import Avro, Json, MessagePack, Protobuf, Serde, ShapeError
 from wallaroo.steps.kinds import Encoder
 from wallaroo.testing import run_local
 
@@ -154,40 +149,6 @@ def test_protobuf_messages_return() -> None:
         STRUCTS.encoder.function(7)
     with pytest.raises(Exception, match="Error parsing message"):
         decoder.decode(b"\xff\xff")
-
-
-def test_csv_reads_texts_as_fields() -> None:
-    orders = Csv(Order, columns=("id", "side", "price", "note"))
-    assert orders.decoder.decode(b'7,buy,"1.5",') == Order(7, Side.BUY, 1.5)
-    line = CsvLine(b"\xef\xbb\xbfprice,id,side", b"2.0,8,sell")
-    assert Csv(Order).decoder.decode(line) == Order(8, Side.SELL, 2.0)  # type: ignore[arg-type]
-    assert Csv(columns=("a", "b")).decoder.decode(b'1,"x, ""y"""') == {"a": "1", "b": 'x, "y"'}
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        (b'"a', "has to be on one line"),
-        (b"1,2,3", "3 values for 2 columns"),
-        (b"1,x", "b: expected int, got 'x'"),
-    ],
-)
-def test_a_row_that_does_not_fit_says_why(line: bytes, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        Csv(Pair, columns=("a", "b")).decoder.decode(line)
-
-
-def test_csv_writes_rows() -> None:
-    assert Csv(Item).line_encoder.function(Item('a"b', 2)) == b'"a""b",2\n'
-    assert Csv(columns=("b", "a")).encoder.function({"a": 1, "b": 2}) == b"2,1"
-    with pytest.raises(ValueError, match="newline"):
-        Csv(Item).encoder.function(Item("a\nb"))
-
-
-@pytest.mark.parametrize("delimiter", ["", ";;"])
-def test_a_delimiter_that_is_not_one_character_is_refused(delimiter: str) -> None:
-    with pytest.raises(WallarooParameterError, match="is not one character"):
-        Csv(delimiter=delimiter)
 
 
 def test_json_has_no_form_for_infinity_and_objects() -> None:
@@ -420,15 +381,3 @@ def test_scalars_of_numpy_and_subclasses_of_plain_types_are_written() -> None:
 def test_sets_are_written_in_order() -> None:
     tags = [f"tag {number}" for number in range(20)]
     assert Json(set[str]).encoder.function(set(tags)) == Json().encoder.function(sorted(tags))
-
-
-@given(st.text(st.sampled_from("ab,; \"'\r\0\\\t\u2028é"), max_size=12), st.sampled_from(",;\t"))
-def test_a_row_of_csv_is_what_the_standard_reader_returns(text: str, delimiter: str) -> None:
-    """Also if it is read by a shorter way."""
-    try:
-        expected = next(csv.reader([text], delimiter=delimiter, strict=True), [])
-    except csv.Error:
-        with pytest.raises(ValueError, match="on one line"):
-            row_of(text, delimiter)
-        return
-    assert row_of(text, delimiter) == expected
