@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +11,13 @@ import pyarrow as pa
 import pyarrow.json as arrow_json
 
 from wallaroo.protocols.framing import Framing
+from wallaroo.vectorized.checked_values import check_times
 from wallaroo.vectorized.row_error import RowError
 
 _BLOCK_BYTES_MIN = 1 << 16
+# Arrow reads null as a row of nulls, and ends the process if it comes first.
+_begins_with_null = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*null").match
+_find_null_row = re.compile(rb"[\n}][ \t\r]*null").search
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +32,7 @@ class JsonLines:
 
     def __call__(self, payloads: list[bytes]) -> pa.RecordBatch:
         """Return payloads as rows.  Raises RowError: not JSON objects of the schema."""
-        batch = self._read(b"\n".join(payloads) + b"\n")
+        batch = self._read_objects(b"\n".join(payloads) + b"\n")
         if batch is not None and batch.num_rows == len(payloads):
             return batch
         wrong = {at: why for at, each in enumerate(payloads) if (why := self._wrong(each))}
@@ -43,13 +48,24 @@ class JsonLines:
 
     def rows(self, frames: bytes, framing: Framing) -> pa.RecordBatch | None:
         """Return lines as rows; None unless each is an object."""
-        batch = self._read(frames)
+        batch = self._read_objects(frames)
         if batch is None or batch.num_rows != frames.count(b"\n"):
             return None
         return batch
 
+    def _read_objects(self, lines: bytes) -> Any:
+        """Return lines as rows; None if they are not objects, or may not be."""
+        batch = self._read(lines)
+        if batch is None or not all(column.null_count for column in batch.columns):
+            return batch
+        return None if _find_null_row(lines) else batch
+
     def _read(self, lines: bytes) -> Any:
+        if _begins_with_null(lines):
+            return None
         try:
+            if not lines.isascii():
+                str(lines, "utf-8")  # Arrow does not check it
             table = arrow_json.read_json(
                 pa.BufferReader(lines),
                 arrow_json.ReadOptions(
@@ -57,9 +73,11 @@ class JsonLines:
                 ),
                 self._options(),
             )
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            batches = table.combine_chunks().to_batches()
+            for batch in batches:
+                check_times(batch)
+        except (ValueError, OverflowError, pa.ArrowNotImplementedError):
             return None
-        batches = table.combine_chunks().to_batches()
         return batches[0] if batches else None
 
     def _options(self) -> Any:
@@ -72,19 +90,23 @@ class JsonLines:
     def _wrong(self, payload: bytes) -> str:
         """Return the error in one payload; empty if there is none."""
         try:
-            value = json.loads(payload)
+            value = _value_of(payload)
         except ValueError as error:
             return f"not JSON: {error}"
         if not isinstance(value, dict):
             return f"a row is a JSON object, not {type(value).__name__}"
-        if self.schema is not None and self._read(json.dumps(value).encode() + b"\n") is None:
-            return "it does not fit the schema"
-        return ""
+        if self._read(json.dumps(value).encode() + b"\n") is not None:
+            return ""
+        return "Arrow cannot read it" if self.schema is None else "it does not fit the schema"
 
     def _one_by_one(self, payloads: list[bytes]) -> pa.RecordBatch:
         """Read objects of several lines or of different types, valid one by one."""
-        values = [json.loads(payload) for payload in payloads]
+        values = [_value_of(payload) for payload in payloads]
         batch = self._read(b"".join(json.dumps(value).encode() + b"\n" for value in values))
         if batch is None:
             raise ValueError("the rows of a block have columns of different types; give a schema")
         return batch
+
+
+def _value_of(payload: bytes) -> Any:
+    return json.loads(str(payload, "utf-8-sig"))
