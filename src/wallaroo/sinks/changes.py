@@ -19,8 +19,9 @@ Row = TypeVar("Row")
 class Delete:
     """The deletion of the row with a key, as an encoder of a sink with ``key=`` returns it.
 
-    ``key`` is the value of the key's column; of several columns a tuple in their order.  A dict or
-    a dataclass with the key's fields, such as the last version of the row, is accepted, too.
+    ``key`` is the value of the key's column; of several columns a tuple in their order.  A dict, a
+    dataclass or a named tuple with the key's fields, such as the last version of the row, is
+    accepted, too.
     """
 
     key: Any
@@ -33,7 +34,8 @@ class Delete:
         """
         if not names:
             raise ValueError("a Delete needs a sink with key=, which names the key's columns")
-        fields = fields_of(self.key)
+        is_named = set(getattr(self.key, "_fields", ())) >= set(names)
+        fields = self.key._asdict() if is_named else fields_of(self.key)
         key = self.key if fields is None else fields
         if isinstance(key, dict) and all(name in key for name in names):
             return tuple(key[name] for name in names)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,9 @@ from tests.connectors.file.files import staged
 from tests.unit.sinks.identities import commit_of, history_to
 from wallaroo.connectors.files.rows import TOGETHER_MIN, RowPack, as_table, each_row, schema_of
 from wallaroo.connectors.lake.rows import ChangePack
+from wallaroo.connectors.sql.changes import ChangePack as SQLChangePack
+from wallaroo.connectors.sql.postgres import rows as postgres_rows
+from wallaroo.connectors.sql.sqlite import rows as sqlite_rows
 from wallaroo.errors import WallarooParameterError
 from wallaroo.sinks import Delete, DeltaSinkConfig, RollingSinkConfig
 from wallaroo.testing import run_local
@@ -115,6 +118,35 @@ def test_a_key_of_none_and_a_deletion_among_plain_rows() -> None:
     rows = [(str(number), number) for number in range(100)]
     outputs = packed(pack, [*rows[:50], Delete("3"), *rows[50:]])
     assert list(each_row(outputs)) == [*rows[:50], ["3", None], *rows[50:]]
+
+
+class Venue(NamedTuple):
+    symbol: str
+    venue: str
+
+
+class Other(NamedTuple):
+    first: str
+    second: str
+
+
+def test_a_named_tuple_is_written_by_its_names() -> None:
+    columns = {"venue": pa.string(), "symbol": pa.string()}
+    for pack in (RowPack(columns), ChangePack(columns, ("venue",))):
+        rows = list(each_row(packed(pack, [Venue("A", "X"), Other("X", "B"), ("X", "C")])))
+        assert rows == [("X", "A"), ("X", "B"), ("X", "C")]
+    assert list(each_row(packed(RowPack({"venue": pa.string()}), [Venue("A", "X")]))) == [("X",)]
+
+
+@pytest.mark.parametrize("module", [sqlite_rows, postgres_rows])
+def test_a_named_tuple_goes_into_a_table_by_its_names(module: Any) -> None:
+    columns = ("venue", "symbol")
+    plain = module.packed(("X", "A"), columns)
+    assert module.packed(Venue("A", "X"), columns) == plain
+    assert module.packed(Other("X", "A"), columns) == plain
+    pack = SQLChangePack(module.packed, columns, ("venue",))
+    assert pack(Venue("A", "X")) == b"+" + plain
+    assert pack(Delete(Venue("A", "X"))) == pack(Delete("X"))
 
 
 def test_dead_letters_of_a_table_are_packed_together(tmp_path: Path) -> None:

@@ -162,6 +162,32 @@ def test_keys_may_be_any_hashable_objects(partition: Any, keys: list[Any]) -> No
     ]
 
 
+class Forgetful:
+    """Returns its output alone, as today's state computations do."""
+
+    def name(self) -> str:
+        return "forgetful"
+
+    def compute(self, word: str, totals: Totals) -> Any:
+        return f"{word}!" if word != "-" else None
+
+
+class ForgetfulOfSeveral:
+    def name(self) -> str:
+        return "forgetful of several"
+
+    def compute_multi(self, word: str, totals: Totals) -> Any:
+        return f"{word}!" if word != "-" else None
+
+
+@pytest.mark.parametrize("computation", [Forgetful, ForgetfulOfSeveral])
+def test_an_output_without_the_word_on_saving_is_not_taken_apart(computation: Any) -> None:
+    built = builder().to_stateful(computation(), TotalsBuilder(), "totals").to_sink(sink()).build()
+    assert run_local(built, {"words": [b"-"]}).outputs == []
+    with pytest.raises(UserCodeError, match=r"it returned 'tea!'; .* returns \(output, save\)"):
+        run_local(built, {"words": [b"tea"]})
+
+
 def test_keys_that_are_numbers() -> None:
     application = (
         builder()

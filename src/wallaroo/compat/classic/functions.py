@@ -119,11 +119,13 @@ def stateful(computations: Mapping[int, Any]) -> Callable[[Event, Any], list[Eve
 
 def _outputs(computation: Any, data: Any, state: Any) -> list[Any]:
     """Return a state computation's outputs, and whether to save, which is ignored here."""
-    if hasattr(computation, "compute_multi"):
-        result = computation.compute_multi(data, state)
-        return (result[0] or []) if result is not None else []
-    result = computation.compute(data, state)
-    return [result[0]] if result is not None else []
+    is_multi = hasattr(computation, "compute_multi")
+    result = (computation.compute_multi if is_multi else computation.compute)(data, state)
+    if result is None:
+        return []
+    if not isinstance(result, tuple | list) or len(result) != 2:
+        raise TypeError(f"it returned {result!r:.80}; a state computation returns (output, save)")
+    return (result[0] or []) if is_multi else [result[0]]
 
 
 def is_kept(pipelines: frozenset[int]) -> Callable[[Event], bool]:

@@ -137,6 +137,8 @@ class RowPack:
         fields = fields_of(output)
         if isinstance(output, dict):
             get = _several(itemgetter, self._names)
+        elif set(getattr(output, "_fields", ())) >= set(self._names):  # a named tuple
+            get = _several(attrgetter, self._names)
         elif fields is not None:
             if not fields.keys() >= set(self._names):
                 raise self._lacking(fields)
@@ -148,7 +150,7 @@ class RowPack:
 
     def _of_tuple(self, output: Any) -> tuple[Any, ...]:
         if isinstance(output, tuple) and len(output) == len(self._names):
-            return tuple(output)  # a named one, too
+            return tuple(output)  # a named one with other names, too
         raise ValueError(
             f"a row must be a dict, a dataclass or a tuple of {len(self._names)} values, this one "
             f"is {shown(output)}"

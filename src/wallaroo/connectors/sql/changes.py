@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from wallaroo.connectors.sql.rows import in_order
 from wallaroo.sinks.changes import Delete, require_key
 
 Values = tuple[Any, ...]
@@ -39,8 +40,9 @@ class ChangePack:
             values = output.values(self.key)
             require_key(self.key, values)
             return DELETED + self.pack(values, self.key)
-        staged = PUT + self.pack(output, self.columns)
-        require_key(self.key, tuple([output[place] for place in self._places]))
+        row = in_order(output, self.columns)
+        staged = PUT + self.pack(row, self.columns)
+        require_key(self.key, tuple([row[place] for place in self._places]))
         return staged
 
 

@@ -24,7 +24,8 @@ def row_encoder(
 def row_encoder(name: Any = None, *, on_error: str = STOP) -> Any:
     """Create an encoder for a sink that writes rows, from a function of one output.
 
-    The function returns a tuple with one value per column; ``None`` writes nothing.
+    The function returns a tuple with one value per column, a named one in any order; ``None``
+    writes nothing.
     """
     if callable(name):
         return Encoder(name)
@@ -40,6 +41,21 @@ def row_encoder(name: Any = None, *, on_error: str = STOP) -> Any:
         return Encoder(function, name, on_error)
 
     return decorate
+
+
+def in_order(row: Any, columns: tuple[str, ...]) -> Any:
+    """Return the values of a named tuple in the order of the columns, if their names are its own.
+
+    Anything else is returned as it is.
+
+    >>> from collections import namedtuple
+    >>> in_order(namedtuple("Sale", "total word")(3, "tea"), ("word", "total"))
+    ['tea', 3]
+    """
+    names = getattr(type(row), "_fields", columns)
+    if names == columns or set(names) != set(columns):
+        return row
+    return [getattr(row, name) for name in columns]
 
 
 def _rejected(place: str, what: str, needed: str) -> WallarooParameterError:

@@ -17,6 +17,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from wallaroo.connectors.sql.rows import in_order
 from wallaroo.sinks.changes import refuse_delete
 
 ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
@@ -89,6 +90,7 @@ def copy_row(values: Sequence[Any]) -> bytes:
 
 def packed(row: Any, columns: tuple[str, ...]) -> bytes:
     """Return the staged form of a row; raise TypeError for anything but a row of these columns."""
+    row = in_order(row, columns)
     if isinstance(row, (tuple, list)) and len(row) == len(columns):
         return copy_row(row)
     refuse_delete(row)

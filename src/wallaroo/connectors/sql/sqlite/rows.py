@@ -14,6 +14,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from wallaroo.connectors.sql.rows import in_order
 from wallaroo.serdes.shape_errors import shown
 from wallaroo.sinks.changes import refuse_delete
 
@@ -29,6 +30,7 @@ def packed(row: Any, columns: tuple[str, ...]) -> bytes:
     >>> unpacked(memoryview(packed(("tea", True, [1]), ("item", "is_new", "sizes"))))
     ('tea', 1, '[1]')
     """
+    row = in_order(row, columns)
     if not isinstance(row, tuple | list) or len(row) != len(columns):
         refuse_delete(row)
         got = len(row) if isinstance(row, tuple | list) else shown(row)
