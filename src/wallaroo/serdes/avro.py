@@ -13,7 +13,7 @@ from typing import Any, overload
 from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.serdes.registry import RegisteredCodec, SchemaRegistry, check_client
 from wallaroo.serdes.serde import STOP, Codec, Event, Serde, label_of, missing
-from wallaroo.serdes.typed import plain, reader_of
+from wallaroo.serdes.typed import check_written, is_named_tuple, plain, reader_of
 
 Schema = Any  # a schema as JSON has it: a dict, a list (a union) or a name
 
@@ -30,7 +30,11 @@ class AvroCodec(Codec):
         self._reader = None if reader is None else fastavro.parse_schema(reader)
         self._read_record = fastavro.schemaless_reader
         self._write_record = fastavro.schemaless_writer
+        self._kind = kind
         self._read = None if kind is None else reader_of(kind)
+
+    def check_encoder(self, label: str) -> None:
+        check_written(label, self._kind)
 
     def decode(self, payload: bytes) -> Any:
         stream = io.BytesIO(payload)
@@ -47,7 +51,10 @@ class AvroCodec(Codec):
 
     def encode(self, event: Any) -> bytes:
         out = io.BytesIO()
-        self._write_record(out, self._schema, plain(event), strict_allow_default=True)
+        record = plain(event)
+        if type(record) is not dict and is_named_tuple(type(event)):
+            record = dict(zip(event._fields, record, strict=True))
+        self._write_record(out, self._schema, record, strict_allow_default=True)
         return out.getvalue()
 
 
@@ -65,6 +72,10 @@ class RegisteredAvroCodec(RegisteredCodec):
             AvroCodec(self._reader_schema, kind, schema)  # raises now if they are wrong
         elif kind is not None:
             reader_of(kind)
+
+    def check_encoder(self, label: str) -> None:
+        super().check_encoder(label)
+        check_written(label, self._kind)
 
     def schema_text(self) -> str:
         return "" if self._schema is None else json.dumps(self._schema)

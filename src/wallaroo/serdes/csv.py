@@ -12,7 +12,14 @@ from msgspec import inspect
 from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.serdes.serde import STOP, Codec, Event, Serde, exact_class, label_of
 from wallaroo.serdes.shape_errors import shown
-from wallaroo.serdes.typed import NATIVE, fields_read, is_named_tuple, plain, reader_of
+from wallaroo.serdes.typed import (
+    NATIVE,
+    check_written,
+    fields_read,
+    is_named_tuple,
+    plain,
+    reader_of,
+)
 
 _find_special = re.compile('["\r\n\0]').search  # a row without them is split at its delimiters
 # bytes are in base64, as in JSON
@@ -63,6 +70,7 @@ class CsvCodec(Codec):
         super().__init__(kind, columns, delimiter)
         self.event_class = dict if kind is None else exact_class(kind)
         self._fields = {} if kind is None else {f.encode_name: f.type for f in fields_read(kind)}
+        self._kind = kind
         self._columns = columns
         # dicts of a typed dict may have their keys in any order
         self._written = columns or (tuple(self._fields) if is_typeddict(kind) else None)
@@ -93,6 +101,7 @@ class CsvCodec(Codec):
         return known
 
     def check_encoder(self, label: str) -> None:
+        check_written(label, self._kind)
         for name in (self._columns or self._fields) if self._fields else ():
             if name not in self._fields:
                 what = f"{name!r} is a column, and no field of the events."

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import date, datetime, time
 from decimal import Decimal
-from typing import Any, get_type_hints, is_typeddict
+from typing import Any, get_origin, get_type_hints, is_typeddict
 from uuid import UUID
 
 import msgspec
@@ -42,6 +42,17 @@ def parts_of(kind: Any) -> tuple[inspect.Type, ...]:
             name = getattr(part.cls, "__name__", part.cls)
             raise unusable(f"{name} is not a type that values can be checked against")
     return parts
+
+
+def check_written(label: str, kind: Any) -> None:
+    """Raise WallarooParameterError if a field of a type is read, but would not be written."""
+    for part in () if kind is None else parts_of(kind):
+        cls: Any = getattr(part, "cls", None)
+        for field in getattr(get_origin(cls) or cls, "__attrs_attrs__", ()):
+            if field.init and field.name.startswith("_"):
+                what = f"Private attributes of attrs classes are not written: {field.name} of "
+                fix = "Name it without an underscore, or use a dataclass or a msgspec.Struct."
+                raise WallarooParameterError(Problem(label, "", f"{what}{cls.__name__}.", fix))
 
 
 def _parts(info: Any, seen: set[int]) -> Iterator[inspect.Type]:

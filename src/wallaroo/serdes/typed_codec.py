@@ -12,7 +12,7 @@ from msgspec import inspect
 from wallaroo.serdes.serde import Codec, exact_class
 from wallaroo.serdes.shape_errors import shape_error
 from wallaroo.serdes.tagged import by_tag, check_distinct, tag_writer, tagged_reader
-from wallaroo.serdes.typed import Read, is_named_tuple, parts_of, struct_of, written
+from wallaroo.serdes.typed import Read, check_written, is_named_tuple, parts_of, struct_of, written
 
 # It takes half of the time of `in`, which tries a number first, and so raises and clears an error.
 _find_null = re.compile(b"null").search
@@ -43,6 +43,7 @@ class TypedCodec(Codec):
         has_sets = inspect.SetType in parts or inspect.FrozenSetType in parts
         order: Any = "deterministic" if has_sets else None
         self._write = self.format.Encoder(enc_hook=written, order=order).encode
+        self._write_unsorted = self.format.Encoder(enc_hook=written).encode
         self._plain = self.format.Decoder().decode
         self._read = (
             self._reader(kind)
@@ -55,6 +56,8 @@ class TypedCodec(Codec):
         self._may_hold_nan = may_hold_nan and not self.has_nan
 
     def check_encoder(self, label: str) -> None:
+        for each in self._classes:
+            check_written(label, each)
         if self._tag is not None:
             check_distinct(label, self._classes, self._tag)
 
@@ -65,7 +68,11 @@ class TypedCodec(Codec):
             raise shape_error(str(error), self._plain(payload)) from None
 
     def encode(self, event: Any) -> bytes:
-        payload: bytes = self._write(event if self._with_tag is None else self._with_tag(event))
+        form = event if self._with_tag is None else self._with_tag(event)
+        try:
+            payload: bytes = self._write(form)
+        except TypeError:  # sets of values that cannot be sorted are written as they are
+            payload = self._write_unsorted(form)
         if self._may_hold_nan and _find_null(payload):
             json.dumps(msgspec.to_builtins(event, enc_hook=written, str_keys=True), allow_nan=False)
         return payload

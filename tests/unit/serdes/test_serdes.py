@@ -28,10 +28,11 @@ from tests.unit.serdes.orders import (
     Node,
     Order,
     Point,
+    Side,
     struct,
 )
 from wallaroo.errors import UserCodeError, WallarooParameterError
-from wallaroo.serdes import Avro, Json, MessagePack, Protobuf, Serde, ShapeError
+from wallaroo.serdes import Avro, Csv, Json, MessagePack, Protobuf, Serde, ShapeError
 from wallaroo.steps.kinds import Encoder
 from wallaroo.testing import run_local
 
@@ -381,3 +382,74 @@ def test_scalars_of_numpy_and_subclasses_of_plain_types_are_written() -> None:
 def test_sets_are_written_in_order() -> None:
     tags = [f"tag {number}" for number in range(20)]
     assert Json(set[str]).encoder.function(set(tags)) == Json().encoder.function(sorted(tags))
+
+
+@pytest.mark.parametrize("serde_class", [Json, MessagePack])
+@pytest.mark.parametrize(
+    ("kind", "event"),
+    [
+        (set[Side], {Side.BUY, Side.SELL}),
+        (frozenset[Point], frozenset([Point(1, 2), Point(0, 1)])),
+        (frozenset[Item], frozenset([Item("a"), Item("b")])),
+        (set[int | str], {1, "a"}),
+        (set[int | None], {1, None}),
+    ],
+)
+def test_sets_of_values_that_cannot_be_sorted_return(
+    serde_class: Any, kind: Any, event: Any
+) -> None:
+    sets = serde_class(kind)
+    assert sets.decoder.decode(sets.encoder.encode(event)) == event
+    with pytest.raises(TypeError, match="has no form here"):
+        sets.encoder.encode({object()})
+
+
+@attrs.define
+class Account:
+    id: int
+    _balance: int = 0
+
+
+@attrs.define
+class Cached:
+    id: int
+    _sum: int = attrs.field(init=False, default=0)
+
+
+ACCOUNT = {"type": "record", "name": "A", "fields": [{"name": "id", "type": "long"}]}
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        Json(Account),
+        Json(list[Account]),
+        Json(Account | Item, tag="kind"),
+        MessagePack(Account),
+        Csv(Account),
+        Avro(ACCOUNT, Account),
+    ],
+    ids=repr,
+)
+def test_a_private_attribute_of_attrs_is_read_and_would_not_be_written(made: Any) -> None:
+    assert made.decoder
+    with pytest.raises(WallarooParameterError, match="are not written: _balance of Account"):
+        _ = made.encoder
+
+
+def test_private_attributes_of_other_classes_and_of_no_argument_are_no_problem() -> None:
+    assert Json(Account).decoder.decode(b'{"id": 1, "_balance": 5}') == Account(1, 5)
+    assert Json(Cached).encoder.encode(Cached(1)) == b'{"id":1}'
+
+
+PAIR = {
+    "type": "record",
+    "name": "Pair",
+    "fields": [{"name": "b", "type": "long"}, {"name": "a", "type": "long"}],
+}
+
+
+def test_a_named_tuple_is_a_record_of_avro() -> None:
+    pairs = Avro(PAIR, Pair)
+    assert pairs.encoder.encode(Pair(1, 2)) == b"\x04\x02"
+    assert pairs.decoder.decode(b"\x04\x02") == Pair(1, 2)
