@@ -105,7 +105,7 @@ class Pair:
 
 
 def source(decoder: Any = None) -> Any:
-    return wallaroo.TCPSourceConfig("127.0.0.1", "0", decoder or Decoder())  # type: ignore[call-arg, arg-type]  # the old form
+    return wallaroo.TCPSourceConfig("127.0.0.1", "0", decoder or Decoder())  # type: ignore[arg-type]  # the old form
 
 
 def sink(port: int = 7002) -> wallaroo.TCPSinkConfig:
@@ -237,6 +237,14 @@ def test_each_pipeline_has_its_own_sink() -> None:
     assert list(run.by_sink.values()) == [[b"A;"], [b"b;"]]
 
 
+def test_a_pipeline_may_have_several_sinks() -> None:
+    ends = [sink(), wallaroo.TCPSinkConfig("127.0.0.1", 7011, Encoder())]  # type: ignore[arg-type]
+    run = run_local(builder().to(Upper).to_sinks(ends).build(), {"words": [b"a"]})
+    assert list(run.by_sink.values()) == [[b"A;"], [b"A;"]]
+    with pytest.raises(WallarooParameterError, match="Expecting a list of sinks"):
+        builder().to_sinks([])
+
+
 def test_two_states_in_a_row() -> None:
     application = (
         builder()
@@ -357,6 +365,36 @@ def test_partition_keys_that_are_given_are_all_there_are() -> None:
         .build()
     )
     assert run_local(application, {"words": [b"a b a"]}).outputs == [b"a 1;", b"a 2;"]
+
+
+class Numbers:
+    def initial_value(self) -> int:
+        return 1
+
+    def apply(self, value: int) -> int | None:
+        return value + 1 if value < 3 else None
+
+
+@wallaroo.decoder(header_length=4, length_fmt=">I")
+def texts(payload: bytes) -> str:
+    return payload.decode()
+
+
+@wallaroo.encoder
+def in_text(event: Any) -> str:
+    return f"{event};"
+
+
+def test_a_source_of_2018_has_the_name_of_its_pipeline() -> None:
+    of_tcp: Any = wallaroo.TCPSourceConfig("127.0.0.1", 0, texts)  # type: ignore[arg-type]
+    words = wallaroo.source("words", of_tcp).to_sink(wallaroo.StdoutSinkConfig(in_text))
+    assert run_local(wallaroo.build_application("a", words), {"words": [b"tea"]}).outputs == [
+        b"tea;"
+    ]
+    of_numbers: Any = wallaroo.GenSourceConfig(Numbers())  # type: ignore[arg-type]
+    numbers = wallaroo.source("numbers", of_numbers).to_sink(wallaroo.StdoutSinkConfig(in_text))
+    application = wallaroo.build_application("b", numbers)
+    assert run_local(application, {"numbers": [1, 2]}).outputs == [b"1;", b"2;"]
 
 
 def test_a_state_computation_of_today_is_refused_where_2018_has_another_one() -> None:

@@ -51,7 +51,7 @@ class _Line:
     name: str
     config: Any
     steps: list[_Stateless | _Stateful] = field(default_factory=list)
-    sink: Any = None
+    sinks: list[Any] = field(default_factory=list)
     is_closed: bool = False
 
     def states(self) -> list[str]:
@@ -145,10 +145,13 @@ class ApplicationBuilder:
 
     def to_sink(self, sink_config: Any) -> Self:
         """End the pipeline in a sink."""
-        line = self._open("to_sink")
-        line.sink = with_encoder(sink_config)
-        line.is_closed = True
-        return self
+        return self._end("to_sink", [sink_config])
+
+    def to_sinks(self, sink_configs: list[Any]) -> Self:
+        """End the pipeline in several sinks, each of which gets all outputs."""
+        if not isinstance(sink_configs, list) or not sink_configs:
+            raise wrong("to_sinks()", f"Expecting a list of sinks. Got {sink_configs!r} instead.")
+        return self._end("to_sinks", sink_configs)
 
     def done(self) -> Self:
         """End the pipeline without a sink."""
@@ -164,7 +167,7 @@ class ApplicationBuilder:
                 raise wrong(
                     f"pipeline '{line.name}'", "It is open.", "End it with to_sink() or done()."
                 )
-        if all(line.sink is None for line in self._lines):
+        if not any(line.sinks for line in self._lines):
             what = "All pipelines end in done(): there would be no output."
             raise wrong(self._name, what, "End at least one in to_sink().")
         return build_application(self._name, _GraphBuilder(self._lines).build())
@@ -173,6 +176,12 @@ class ApplicationBuilder:
         if not self._lines or self._lines[-1].is_closed:
             raise wrong(f"{method}()", "There is no open pipeline.", "Begin with new_pipeline().")
         return self._lines[-1]
+
+    def _end(self, method: str, sinks: list[Any]) -> Self:
+        line = self._open(method)
+        line.sinks = list(map(with_encoder, sinks))
+        line.is_closed = True
+        return self
 
     def _made(self, method: str, computation: Any) -> Any:
         if isinstance(computation, kinds.Computation | kinds.ComputationMulti):
@@ -212,13 +221,12 @@ class _GraphBuilder:
             for number in stream.done:
                 self._advance(stream, number)
         pipeline = self._joined(self._streams).pipeline
-        with_sink = {
-            number: line.sink for number, line in enumerate(self._lines) if line.sink is not None
-        }
+        sinks = [(number, sink) for number, line in enumerate(self._lines) for sink in line.sinks]
+        with_sink = frozenset(number for number, _ in sinks)
         if len(with_sink) < len(self._lines):
-            keep = functions.is_kept(frozenset(with_sink))
+            keep = functions.is_kept(with_sink)
             pipeline = pipeline.to(kinds.Filter(keep, self._name("done")))  # type: ignore[call-overload]  # a step like others
-        return pipeline.to_sinks([_own(number, sink) for number, sink in with_sink.items()])
+        return pipeline.to_sinks([_own(number, sink) for number, sink in sinks])
 
     def _entered(self, number: int, line: _Line) -> Pipeline[Any]:
         enter: kinds.Computation[Any, Any] = kinds.Computation(

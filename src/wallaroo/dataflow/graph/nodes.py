@@ -7,7 +7,7 @@ upstream of several others passes its events to each of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass, replace
 from typing import Any
 
 from wallaroo.steps.kinds import KeyExtractor, Step
@@ -15,11 +15,15 @@ from wallaroo.steps.kinds import KeyExtractor, Step
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class SourceNode:
-    """The beginning of a stream."""
+    """The beginning of a stream.  A configuration without a name, as in 2018, gets the node's."""
 
     name: str
     config: Any  # a source configuration ; checked by wallaroo.dataflow.check
     place: str
+
+    def __post_init__(self) -> None:
+        if is_dataclass(self.config) and getattr(self.config, "name", None) == "":
+            object.__setattr__(self, "config", replace(self.config, name=self.name))  # type: ignore[type-var]  # no class has a name
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 from wallaroo.sources.feed import Feed
 from wallaroo.sources.feeds.generator_feed import GeneratorFeed
@@ -42,13 +42,22 @@ class GenSourceConfig(SourceConfig[Event]):
     They are ``initial_value()``, then ``apply(previous)`` until it returns ``None``.  The instance
     is part of what survives a restart, attributes and all, so it and its events must be picklable
     and their classes importable.  Events come as fast as they are consumed.
+
+    In the API of 2018, ``GenSourceConfig(gen_instance)``, it gets its pipeline's name.
     """
 
     kind: ClassVar[str] = "generator"
 
     name: str
-    gen_instance: Generator[Event]
+    gen_instance: Generator[Event] = cast(Generator[Event], None)  # noqa: RUF009  # see above
     decoder: Decoder[Event] = field(default=unpickled, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        name: Any = self.name
+        generator: Any = self.gen_instance
+        if generator is None and not isinstance(name, str):
+            object.__setattr__(self, "gen_instance", name)
+            object.__setattr__(self, "name", "")
 
     @property
     def may_end(self) -> bool:
