@@ -375,6 +375,14 @@ BEFORE_SPARK = (
         ("FileSinkConfig would be one line without an end", 'Add form="lines".'),
     ),
     Mistake(
+        "45f",
+        "binary payloads in a file of lines",
+        framed("")
+        .replace('"out"', '"out", wallaroo.serdes.MessagePack().encoder, form="lines"')
+        .replace("import wallaroo\n", "import wallaroo\nimport wallaroo.serdes\n"),
+        ("FileSinkConfig may hold newlines in their lines", 'Write form="frames".'),
+    ),
+    Mistake(
         "45d",
         "the class of a sink in place of its object",
         framed("").replace('wallaroo.FileSinkConfig("out")', "wallaroo.FileSinkConfig"),

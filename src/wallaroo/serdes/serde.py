@@ -112,7 +112,11 @@ class Serde(Generic[Event]):
 
     @property
     def line_encoder(self) -> Encoder[Event]:
-        """Return the encoder of events as lines."""
+        """Return the encoder of events as lines.  Raises WallarooParameterError for bytes."""
+        if not self._codec.is_line:
+            what = "A payload may hold newlines, so a receiver could not split lines."
+            fix = "Use frame_encoder."
+            raise WallarooParameterError(Problem(self._label, "", what, fix))
         return self._encoder(_Line(self._codec))
 
     @property
@@ -122,6 +126,12 @@ class Serde(Generic[Event]):
 
     def keyed_encoder(self, key: Callable[[Event], str | bytes | int | None]) -> Encoder[Event]:
         """Return the encoder of events as Kafka records with ``key(event)`` as their keys."""
+        given: Any = key
+        if not callable(given):
+            fix = "Give one that returns an event's key, such as lambda event: event.id."
+            raise WallarooParameterError(
+                Problem(self._label, "", f"The key {key!r} is not a function.", fix)
+            )
         return self._encoder(_Keyed(self._codec, Callback(key)))
 
     def _encoder(self, function: Callable[[Event], Any]) -> Encoder[Event]:

@@ -167,6 +167,17 @@ def test_frames_and_lines_and_keys() -> None:
     assert keyed.function(Item("a")) == (b'{"name":"a","count":1}', "a")
 
 
+@pytest.mark.parametrize("serde", [MessagePack(), Avro(SCHEMA), STRUCTS], ids=repr)
+def test_payloads_that_may_hold_newlines_are_no_lines(serde: Serde[Any]) -> None:
+    with pytest.raises(WallarooParameterError, match="may hold newlines"):
+        _ = serde.line_encoder
+
+
+def test_a_key_that_is_not_a_function_is_refused() -> None:
+    with pytest.raises(WallarooParameterError, match="The key 'id' is not a function"):
+        Json().keyed_encoder("id")  # type: ignore[arg-type]
+
+
 def test_a_key_may_be_a_lambda_in_a_function() -> None:
     items = Json(Item)
     encoder = items.keyed_encoder(lambda item: item.name)

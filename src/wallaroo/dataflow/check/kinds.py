@@ -82,12 +82,16 @@ def codecs_in_configurations(subject: Subject) -> Iterator[Problem]:
 
 
 def lines_are_separated(subject: Subject) -> Iterator[Problem]:
-    """Require newlines between lines of JSON or CSV in a file."""
+    """Require newlines between lines of JSON or CSV in a file, and no other payloads in lines."""
     for node in subject.of(SinkNode):
         for config in node.sinks:
             function = getattr(getattr(config, "encoder", None), "function", None)
             codec = getattr(function, "__self__", None)
-            if getattr(config, "form", None) == "raw" and getattr(codec, "is_line", False):
+            form = getattr(config, "form", None)
+            if form == "lines" and getattr(codec, "is_line", True) is False:
+                what = f"Outputs of sink {type(config).__name__} may hold newlines in their lines."
+                yield problem_at(node, what, 'Write form="frames".')
+            if form == "raw" and getattr(codec, "is_line", False):
                 what = f"Outputs of sink {type(config).__name__} would be one line without an end."
                 yield problem_at(node, what, 'Add form="lines".')
 
