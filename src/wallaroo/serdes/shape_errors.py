@@ -45,7 +45,7 @@ def shape_error(words: str, value: Any) -> ShapeError:
     text = place["text"].replace("`", "" if place["text"].startswith("Expected") else "'")
     path = place["path"] or ""
     if place["key"]:
-        return ShapeError(_uncapitalized(text), f"{path}: a key")
+        return ShapeError(_uncapitalized(text), f"{path}: a key" if path else "a key")
     with contextlib.suppress(LookupError, TypeError):  # a place without a name: "[...]"
         part = _part_of(value, path)
         if expected := EXPECTED.fullmatch(text):

@@ -120,6 +120,12 @@ def test_bytes_and_renamed_fields_return() -> None:
     assert Csv(Renamed, columns=("lastPrice",)).decoder.decode(b'""') == Renamed(None)
 
 
+def test_a_value_in_quotes_may_be_long() -> None:
+    texts = Csv(columns=("a", "b"))
+    event = {"a": "," * 200_000, "b": "c"}
+    assert texts.decoder.decode(texts.encoder.encode(event)) == event
+
+
 @pytest.mark.parametrize(
     ("event", "words"),
     [

@@ -215,6 +215,11 @@ def test_what_cannot_work_is_refused_when_it_is_made(make: Any, words: str) -> N
         make()
 
 
+def test_a_key_of_the_wrong_type_is_named() -> None:
+    with pytest.raises(ShapeError, match=r"^a key: expected int, got str"):
+        Json(dict[int, int]).decoder.decode(b'{"a": 1}')
+
+
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fastavro", None)
     with pytest.raises(WallarooParameterError, match="pip install fastavro"):
