@@ -159,6 +159,12 @@ class Checkpoint:
             self.claim.concede(str(error))
             raise
 
+    def _note_end(self) -> None:
+        """Note the newest commit, so that the next run notices if it is lost."""
+        with contextlib.suppress(OSError, CheckpointError, PeerError):
+            if self.owner.is_held:
+                self.claim.fence(self.commits.noted(self.id))
+
     @property
     def view_root(self) -> Path:
         """Return the view's folder on this host."""
@@ -195,6 +201,8 @@ class Checkpoint:
             self.elsewhere.close()
         if self.floor is not None and not self.lock.closed:
             self.floor.close()
+        if not self.lock.closed:
+            self._note_end()
         self.commits.close()
         self.claim.release()
         self.lock.close()
@@ -343,7 +351,7 @@ def _fenced(
         line = commits.continue_as(claim.epoch, claim.epoch if is_replaced else None)
         if storage.is_durable:  # a run may have died between a commit's rename and its sync
             sync_folder(root / COMMITS)
-        claim.fence(line)
+        claim.fence(commits.noted(identity))
         view = line.view_of(identity)
         remove_other_views(root / VIEW, view, claim.ownership.require)
     except OSError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from wallaroo.errors import CheckpointError, PeerError
-from wallaroo.state.checkpoint import FOLDERS, open_checkpoint
+from wallaroo.state.checkpoint import FOLDERS, Checkpoint, open_checkpoint
 from wallaroo.state.log.commits import Commit
 from wallaroo.state.log.layout import READABLE, VERSION, read_identity
 
@@ -235,6 +236,45 @@ def test_a_log_that_is_not_one_line_of_this_checkpoints_commits_is_refused(
 
     with pytest.raises(CheckpointError, match=message):
         open_checkpoint(tmp_path, is_durable=False)
+
+
+@pytest.mark.parametrize(("gone", "left"), [({3, 4, 5}, "none"), ({5}, "4")], ids=["all", "newest"])
+def test_a_checkpoint_that_lost_its_newest_commits_is_refused(
+    gone: set[int], left: str, tmp_path: Path
+) -> None:
+    """A run that begins without them would repeat what is committed, from an older state."""
+    checkpoint = with_commits(tmp_path)
+    checkpoint.release()
+    for file in (tmp_path / "commits").iterdir():
+        if int(file.name.partition(".")[0]) in gone:
+            file.unlink()
+
+    message = rf"commits/0+5.1 is missing: the checkpoint had commits up to 5, and has {left}\."
+    with pytest.raises(CheckpointError, match=message):
+        open_checkpoint(tmp_path, is_durable=False)
+
+    fresh = open_checkpoint(tmp_path, is_durable=False, is_fresh=True)
+    fresh.release()
+    open_checkpoint(tmp_path, is_durable=False).release()
+
+
+def test_commits_that_a_killed_run_continued_are_missed(tmp_path: Path) -> None:
+    with_commits(tmp_path).release()
+    killed = open_checkpoint(tmp_path, is_durable=False)
+    killed.claim.release()
+    killed.lock.close()
+    shutil.rmtree(tmp_path / "commits")
+
+    with pytest.raises(CheckpointError, match="had commits up to 5, and has none"):
+        open_checkpoint(tmp_path, is_durable=False)
+
+
+def with_commits(root: Path) -> Checkpoint:
+    checkpoint = open_checkpoint(root, is_durable=False)
+    for batch, (_, own, parent) in COMMITS.items():
+        commit = Commit(batch, {}, checkpoint=checkpoint.id, id=own, parent=parent)
+        checkpoint.commits.publish(commit)
+    return checkpoint
 
 
 def test_a_commit_under_another_number_is_refused(tmp_path: Path) -> None:

@@ -79,11 +79,13 @@ class Compatibility:
 def look(root: Path, plan: Plan) -> PlanFinding:
     """Compare the checkpoint's plan with this one; touch nothing.
 
-    Raises CheckpointError if ``root`` is not a checkpoint, is of a newer version, or its plan is
-    damaged.
+    Raises CheckpointError if ``root`` is not a checkpoint, is of a newer version, has lost its
+    newest commits, or its plan is damaged.
     """
     identity = CheckpointReader(root).id  # raises if it cannot be read
-    return _compared(root, CommitLog(LocalStorage(str(root), False)), identity, plan)
+    commits = CommitLog(LocalStorage(str(root), False))
+    commits.require_end(identity)
+    return _compared(root, commits, identity, plan)
 
 
 def require_compatible(root: Path, plan: Plan, allow_incompatible: bool, name: str = "") -> None:

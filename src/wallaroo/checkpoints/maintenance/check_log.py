@@ -74,6 +74,8 @@ def check_log(survey: Survey) -> Iterator[Damage]:
     commits, wrong, line = read_commits(survey.root)
     survey.commits = commits
     survey.line = line
+    if not wrong and (problem := line.lost_end(commits, survey.id)):
+        wrong[line.name_of(line.last)] = problem
     wrong |= _broken_links(survey, commits, wrong)
     groups: dict[str, Iterable[int]] = {}
     missing: set[str] = set()

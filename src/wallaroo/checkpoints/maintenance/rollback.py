@@ -67,7 +67,7 @@ def _rolled_back(checkpoint: Checkpoint, to: int, plan: Plan) -> tuple[int, ...]
             f"a rollback of checkpoint {checkpoint.root} to commit {marker.to} was interrupted. "
             f"Finish it first: --to {marker.to}."
         )
-    if not newer and marker is None:
+    if not newer and marker is None and not checkpoint.commits.lost_end(checkpoint.id):
         return ()
     context = LogContext(checkpoint.root / SPOOL, checkpoint.id)
     logs = {source.config.name: source.config.open_log(context) for source in plan.sources}
@@ -90,6 +90,7 @@ def _rolled_back(checkpoint: Checkpoint, to: int, plan: Plan) -> tuple[int, ...]
     for name, log in logs.items():
         log.rewind(positions[name])
         log.close()
+    checkpoint.claim.fence(checkpoint.commits.noted(checkpoint.id))
     fault_point("rollback.end")
     checkpoint.storage.delete(ROLLBACK)
     return newer

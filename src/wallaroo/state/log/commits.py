@@ -182,7 +182,8 @@ class CommitLog:
     def check(self, checkpoint: str, up_to: int | None = None) -> None:
         """Raise CheckpointError unless the log is one line of this checkpoint's commits.
 
-        There must be no gap.  Only commits up to ``up_to`` are checked, if it is given.
+        There must be no gap, and no lost end.  Only commits up to ``up_to`` are checked, if it is
+        given.
         """
         before: Commit | None = None
         batches = self._up_to(up_to)
@@ -194,6 +195,24 @@ class CommitLog:
             if problem := broken_link(before, commit, checkpoint, self._line):
                 raise CheckpointError(f"{problem} {WAYS_OUT}")
             before = commit
+        if up_to is None:
+            self.require_end(checkpoint)
+
+    def require_end(self, checkpoint: str) -> None:
+        """Raise CheckpointError if the newest commits that this checkpoint had are missing."""
+        if problem := self.lost_end(checkpoint):
+            raise CheckpointError(f"{problem} {WAYS_OUT}")
+
+    def lost_end(self, checkpoint: str) -> str:
+        """Return how the log ends before it should (`Line.lost_end`); "" if it does not."""
+        batches = self.batches()
+        return self._line.lost_end(batches, checkpoint)
+
+    def noted(self, checkpoint: str) -> Line:
+        """Return the line with its newest commit, to be noted in the claim."""
+        return replace(
+            self._line, last=max(self.batches(), default=NO_BATCH), checkpoint=checkpoint
+        )
 
     def history(self, checkpoint: str, sink: str = "") -> CommitHistory:
         """Return the retained batches' identities with ``sink``'s tokens, without edits."""

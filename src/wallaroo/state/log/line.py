@@ -8,16 +8,21 @@ them, so none is ever overwritten; the line says for each number whose commit co
 of pieces (first number, epoch), each of which lasts until the next one begins.  Every run writes
 the line that it continues into its claim before it acts on it; the newest claim that has a line is
 the one that counts.  Files without an epoch are of the format before, epoch 0.
+
+With the line, at the start and at the end of a run, the newest commit on it is noted: a log that
+ends before that one has lost commits, also if it is empty.  The note is of one checkpoint, as
+claims stay when a fresh start deletes everything else.
 """
 
 from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from wallaroo.durable.commit_id import NO_BATCH
 from wallaroo.errors import CheckpointError
 from wallaroo.state.log.layout import COMMITS, OWNERS
 from wallaroo.state.log.storage import WAYS_OUT, Storage
@@ -58,6 +63,8 @@ class Line:
 
     pieces: tuple[tuple[int, int], ...] = ((0, 0),)
     view: int = 0
+    last: int = NO_BATCH  # the newest commit there was, of this checkpoint
+    checkpoint: str = ""
 
     def epoch_of(self, batch: int) -> int:
         """Return the epoch whose commit ``batch`` counts; -1 if it was before the line.
@@ -98,7 +105,22 @@ class Line:
         kept = [piece for piece in self.pieces if piece[0] < first]
         while len(kept) > 1 and kept[1][0] <= oldest:
             del kept[0]
-        return Line((*kept, (first, epoch)), self.view)
+        return replace(self, pieces=(*kept, (first, epoch)))
+
+    def lost_end(self, batches: Collection[int], checkpoint: str) -> str:
+        """Return how a log with these commits ends before it should; "" if it does not.
+
+        >>> Line(last=5, checkpoint="c").lost_end([3, 4], "c")
+        'commits/00000000000000000005 is missing: the checkpoint had commits up to 5, and has 4.'
+        >>> Line(last=5, checkpoint="c").lost_end([], "begun afresh")
+        ''
+        """
+        newest = max(batches, default=NO_BATCH)
+        if checkpoint != self.checkpoint or newest >= self.last:
+            return ""
+        left = "none" if newest == NO_BATCH else f"{newest}"
+        name = self.name_of(self.last)
+        return f"{name} is missing: the checkpoint had commits up to {self.last}, and has {left}."
 
 
 class ClaimFile(NamedTuple):
@@ -116,7 +138,8 @@ def claim_files(names: list[str]) -> list[ClaimFile]:
 
 def encode_line(line: Line) -> bytes:
     """Return a line as a claim holds it: a checksum, then JSON."""
-    body = json.dumps({"line": line.pieces, "view": line.view}, separators=(",", ":")).encode()
+    fields = {"line": line.pieces, "view": line.view, "last": line.last, "of": line.checkpoint}
+    body = json.dumps(fields, separators=(",", ":")).encode()
     return b"%08x %b\n" % (zlib.crc32(body), body)
 
 
@@ -126,7 +149,9 @@ def lines_in(content: bytes) -> Iterator[Line]:
         crc, _, body = text.partition(b" ")
         if crc == b"%08x" % zlib.crc32(body):
             stated = json.loads(body)
-            yield Line(tuple((first, epoch) for first, epoch in stated["line"]), stated["view"])
+            pieces = tuple((first, epoch) for first, epoch in stated["line"])
+            noted = (stated.get("last", NO_BATCH), stated.get("of", ""))  # newer than the line
+            yield Line(pieces, stated["view"], *noted)
 
 
 def read_line(storage: Storage, below: int | None = None) -> Line:

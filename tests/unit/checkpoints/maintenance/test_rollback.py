@@ -261,6 +261,19 @@ def test_going_back_to_the_newest_commit_changes_nothing(stage: Stage, wallaroo:
     assert stage.notes("one") == []
 
 
+def test_sinks_follow_to_what_is_left_of_a_log_that_lost_its_end(
+    stage: Stage, wallaroo: Run
+) -> None:
+    max((stage.root / "commits").iterdir()).unlink()
+    with pytest.raises(CheckpointError, match="had commits up to 5, and has 4"):
+        open_checkpoint(stage.root, is_durable=False)
+
+    assert wallaroo(*stage.arguments(4))[0] == 0
+
+    assert stage.notes("two")[-1][:2] == ["rollback", 4]
+    open_checkpoint(stage.root, is_durable=False).release()
+
+
 @pytest.mark.parametrize(
     "fault",
     [

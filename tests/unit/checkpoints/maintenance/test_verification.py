@@ -79,6 +79,19 @@ def test_a_damaged_delta_is_reported_with_the_state_it_is_needed_for(
     assert "commits whose state is whole: 0 to 1" in out
 
 
+def test_the_newest_commit_is_missed(book: Any, wallaroo: Run) -> None:
+    book.close()
+    newest = max((book.root / "commits").iterdir())
+    newest.unlink()
+
+    code, out, _ = wallaroo("state", "verify", book.root)
+
+    assert code == 1
+    assert f"DAMAGED commits/{newest.name}" in out
+    assert "is missing: the checkpoint had commits up to 3, and has 2." in out
+    assert "go back to commit 2" in out
+
+
 def test_what_only_an_older_commit_needs_is_said_so(begin: Callable[..., Any]) -> None:
     book = begin(retain=80)
     for batch in range(68):
