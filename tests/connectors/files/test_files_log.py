@@ -234,6 +234,43 @@ def test_a_position_of_an_earlier_version_continues(folder: Path) -> None:
     assert log.advance(done, 1000) == done
 
 
+def test_files_stay_read_when_the_folder_of_a_relative_path_is_moved(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that was removed before the move stays read, too, and one in progress goes on."""
+    monkeypatch.chdir(folder.parent)
+    log = opened("in/*.txt", watch=True)
+    half = log.advance(log.beginning(), 1)
+    earlier = Position({**half.place}, half.events)
+    del earlier.place["home"]  # of an earlier version, which continued where it was
+    log = opened("in/*.txt", watch=True)
+    log.require(earlier)
+    assert log.advance(earlier, 1) == log.advance(half, 1)
+    done = log.advance(half, 1_000_000)
+    (folder / "b.txt").rename(folder / ".b.txt")
+    (folder / "new.txt").write_text("new\n")
+    log = opened("in/*.txt", watch=True)
+    log.require(done)
+    done = log.advance(done, 1000)
+    (folder.parent / "moved").mkdir()
+    folder.rename(folder.parent / "moved" / "in")
+    monkeypatch.chdir(folder.parent / "moved")
+    Path("in/.b.txt").rename("in/b.txt")
+
+    moved = opened("in/*.txt", watch=True)
+    moved.require(done)
+    assert moved.backlog(done) == 0
+    assert moved.partitions(done) == frozenset()
+
+    moved = opened("in/*.txt", watch=True)
+    moved.require(half)
+    (part,) = moved.split(half, moved.advance(half, 1_000_000), 1)
+    lines = [line for one in part for records in moved.read(one) for line in records.payloads]
+    assert lines[-1] == b"new"
+    assert lines.count(b"b 0") == 1
+    assert 0 < sum(line[:1] == b"a" for line in lines) < LINES
+
+
 @pytest.mark.parametrize("name", [".tmp", "_temporary"])
 def test_files_in_hidden_folders_are_skipped(folder: Path, name: str) -> None:
     (folder / name / "0").mkdir(parents=True)

@@ -3,9 +3,9 @@
 Where it runs: the driver lists files, workers read ranges.
 
 A position's place is ``{"files": {name: [done, size]}, "gone": events, "removed": files, "unread":
-number}``: how far each file was read, in bytes; about how many events were in files that were read
-and no longer exist, and what identifies these (`removed`); and the number of files that were listed
-and not begun.
+number, "home": folder}``: how far each file was read, in bytes; about how many events were in files
+that were read and no longer exist, and what identifies these (`removed`); the number of files that
+were listed and not begun; and, of a relative path, the folder that it was relative to at first.
 
 The invariants:
 
@@ -13,6 +13,8 @@ The invariants:
   ends the run, before anything more of it is read.
 * A file that was read to its end may be removed.  Its name stays read, in case that it was only out
   of sight; the newest `FILES_MAX` of them do.  One removed earlier ends the run.
+* A file's name is its absolute path; of a relative path, the one it had in the first such folder.
+  So a file stays read if the application's folder, with its files, is moved or copied.
 * Each file is a partition, from when it is listed until it is read to its end: so files of one
   period are not late for each other, in whatever order they are read.
 * A file that cannot be read in parts (it is compressed) is read in one batch, by one task.
@@ -30,7 +32,7 @@ from typing import Any
 from wallaroo.connectors.files import removed
 from wallaroo.connectors.files.reading import is_whole, records
 from wallaroo.connectors.files.source import FilesSourceConfig
-from wallaroo.connectors.files.storage import FileStore
+from wallaroo.connectors.files.storage import FileStore, moved
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.sources.log import Head, LogContext, Position, Range, Records, SourceLog
 
@@ -62,19 +64,25 @@ class FilesLog(SourceLog):
         form: str,
         is_watching: bool,
         bound: dict[str, int] | None = None,
+        home: str = "",
     ):
-        """Create a log; ``bound``: the files of the first listing, without ``watch``."""
+        """Create a log; ``bound``: the files of the first listing, without ``watch``.
+
+        ``home``: the folder that a relative path was relative to at first.
+        """
         self._source = source
         self._storage = storage
         self._form = form
         self._is_watching = is_watching
         self._bound = bound
+        self._folder = storage.relative_to
+        self._home = home or self._folder
         self._seen: _Seen | None = None
         self._gone = 0  # events of files that were forgotten, as far as this process knows
 
     def __reduce__(self) -> tuple[Any, ...]:
-        arguments = (self._source, self._storage, self._form, self._is_watching, self._bound)
-        return FilesLog, arguments
+        fields = (self._source, self._storage, self._form, self._is_watching, self._bound)
+        return FilesLog, (*fields, self._home)
 
     @property
     def counts_events(self) -> bool:
@@ -84,10 +92,12 @@ class FilesLog(SourceLog):
 
     def beginning(self) -> Position:
         self._find_bound()
-        return _position({}, 0)
+        return self._position({}, 0)
 
     def require(self, position: Position) -> None:
         """Raise PeerError if the place cannot be listed, or a file has changed or is missing."""
+        if self._folder:
+            self._home = position.place.get("home", self._folder)
         self._find_bound()
         files = self._checked(position, self._sizes())
         unread = sum(not done for done, _ in files.values())
@@ -104,7 +114,7 @@ class FilesLog(SourceLog):
         sizes = self._sizes()
         error = self._seen.error if self._seen is not None else ""
         files = {name: [size, size] for name, size in sizes.items()}
-        return Head(_position(files, self._gone), is_ended=not self._is_watching, error=error)
+        return Head(self._position(files, self._gone), is_ended=not self._is_watching, error=error)
 
     def backlog_events(self, position: Position, head: Head) -> int:
         files: Files = head.position.place["files"]
@@ -137,9 +147,19 @@ class FilesLog(SourceLog):
                 files[name] = [done + step, size]
                 left -= step
         started = {name: state for name, state in files.items() if state[0]}
-        reached = _position(started, max(0, gone), missing, len(files) - len(started))
+        reached = self._position(started, max(0, gone), missing, len(files) - len(started))
         counted = int(start.place["gone"]) + _sum(before)
         return replace(reached, events=start.events + max(0, reached.events - counted))
+
+    def _position(self, files: Files, gone: int, missing: str = "", unread: int = 0) -> Position:
+        place: dict[str, Any] = {"files": dict(sorted(files.items())), "gone": gone}
+        if missing:
+            place["removed"] = missing
+        if unread:
+            place["unread"] = unread
+        if self._home:
+            place["home"] = self._home
+        return Position(place, gone + _sum(files))
 
     def split(self, start: Position, end: Position, pieces: int) -> list[list[Range]]:
         """Cut at bytes; a record that crosses a cut belongs to the range in which it begins."""
@@ -160,7 +180,8 @@ class FilesLog(SourceLog):
                     lists.append([])
                     room = size
                 middle = high if is_whole(name) else min(high, low + room)
-                lists[-1].append(Range(name, low, middle, (middle - low) // EVENT_BYTES + 1))
+                place = (low, self._path(name))
+                lists[-1].append(Range(name, place, middle, (middle - low) // EVENT_BYTES + 1))
                 room -= middle - low
                 low = middle
         return lists
@@ -184,22 +205,23 @@ class FilesLog(SourceLog):
         Raises CheckpointError if the file was removed, PeerError if it cannot be read.
         """
         given = 0
+        path = part.start[1]
         while True:
             try:
                 for block in self._records_after(part, given):
                     given += len(block)
-                    origin = partial(_origin, part.partition)
+                    origin = partial(_origin, path)
                     yield Records(part.partition, time.time_ns(), block, origin=origin)
                 return
             except FileNotFoundError as error:
                 raise CheckpointError(
-                    f"source '{self._source}': {part.partition} is gone and was not processed to "
-                    f"its end. Put it back, then run again."
+                    f"source '{self._source}': {path} is gone and was not processed to its end. "
+                    f"Put it back, then run again."
                 ) from error
             except (OSError, ValueError) as error:  # Arrow's errors of files are ValueErrors
                 if not self._may_pass(error):
                     raise PeerError(
-                        f"source '{self._source}': {part.partition} cannot be read: "
+                        f"source '{self._source}': {path} cannot be read: "
                         f"{_words(error)}. Nothing is lost: correct it, then run again."
                     ) from error
             time.sleep(RETRY_S)
@@ -207,7 +229,8 @@ class FilesLog(SourceLog):
     def _records_after(self, part: Range, count: int) -> Iterator[list[Any]]:
         """Read the range without its first ``count`` records; files never change."""
         left_out = 0
-        for block in records(self._storage, self._form, part.partition, part.start, part.end):
+        low, path = part.start
+        for block in records(self._storage, self._form, path, low, part.end):
             skipped = min(len(block), count - left_out)
             left_out += skipped
             if skipped < len(block):
@@ -245,12 +268,18 @@ class FilesLog(SourceLog):
         if seen is not None and now - seen.at < LOOK_S:
             return seen.sizes
         try:
-            latest = _Seen(self._storage.sizes(), now)
+            latest = _Seen(self._named(self._storage.sizes()), now)
         except OSError as error:
             known = seen.sizes if seen is not None else {}
             latest = _Seen(known, now, f"{self._storage.path} cannot be listed: {_words(error)}")
         self._seen = latest
         return latest.sizes
+
+    def _named(self, sizes: dict[str, int]) -> dict[str, int]:
+        """Return a list of files by the names that positions have."""
+        if self._home == self._folder:
+            return sizes
+        return {moved(path, self._folder, self._home): size for path, size in sizes.items()}
 
     def _checked(self, position: Position, sizes: dict[str, int]) -> Files:
         """Return the readable files, with how far each was read.
@@ -271,15 +300,19 @@ class FilesLog(SourceLog):
                 files[name] = [done, size]
             elif done < size:
                 raise PeerError(
-                    f"Source '{self._source}': {name} is gone after {done:,} of {size:,} bytes "
-                    f"were read. Put it back, then run again."
+                    f"Source '{self._source}': {self._path(name)} is gone after {done:,} of "
+                    f"{size:,} bytes were read. Put it back, then run again."
                 )
         return files
 
+    def _path(self, name: str) -> str:
+        """Return the path of a file by its name in a position."""
+        return moved(name, self._home, self._folder)
+
     def _changed(self, name: str, before: str, size: int) -> PeerError:
         return PeerError(
-            f"Source '{self._source}': {name} had {before} when it was found and has {size:,} "
-            f"now. A file has to be complete when it appears: write it under another name, such as "
+            f"Source '{self._source}': {self._path(name)} had {before} when it was found and has "
+            f"{size:,} now. A file has to be complete when it appears: write it under another name, such as "
             f".{name.rpartition('/')[2]}, and rename it. A name is read once: a new file needs a "
             f"name of its own, also if an earlier one was removed."
         )
@@ -294,15 +327,6 @@ def _read(position: Position, sizes: dict[str, int]) -> Files:
 
 def _origin(file: str, number: int) -> dict[str, str]:
     return {"file": file}
-
-
-def _position(files: Files, gone: int, missing: str = "", unread: int = 0) -> Position:
-    place: dict[str, Any] = {"files": dict(sorted(files.items())), "gone": gone}
-    if missing:
-        place["removed"] = missing
-    if unread:
-        place["unread"] = unread
-    return Position(place, gone + _sum(files))
 
 
 def _sum(files: Files) -> int:

@@ -59,6 +59,12 @@ class FileStore:
         return str(Path(self.path).absolute())
 
     @property
+    def relative_to(self) -> str:
+        """Return the folder that the path is relative to, with a slash; "" if it is absolute."""
+        is_absolute = self.is_s3 or Path(self.path).is_absolute()
+        return "" if is_absolute else str(Path.cwd() / "_")[:-1]
+
+    @property
     def system(self) -> Any:
         """Return Arrow's file system, one per process."""
         return _s3(self.options) if self.is_s3 else fs.LocalFileSystem()
@@ -111,6 +117,15 @@ class FileStore:
         """Write an object of an object store; it appears whole when this returns."""
         with self.system.open_output_stream(name) as out:
             out.write(content)
+
+
+def moved(path: str, old: str, new: str) -> str:
+    """Return a path after folder ``old``, if the path is below it, has become ``new``.
+
+    >>> moved("/old/in/a", "/old/", "/"), moved("/elsewhere/a", "/old/", "/")
+    ('/in/a', '/elsewhere/a')
+    """
+    return new + path[len(old) :] if old and path.startswith(old) else path
 
 
 def _is_hidden(name: str) -> bool:
