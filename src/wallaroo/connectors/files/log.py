@@ -204,12 +204,12 @@ class FilesLog(SourceLog):
 
         Raises CheckpointError if the file was removed, PeerError if it cannot be read.
         """
-        given = 0
+        passed_on = 0
         path = part.start[1]
         while True:
             try:
-                for block in self._records_after(part, given):
-                    given += len(block)
+                for block in self._records_after(part, passed_on):
+                    passed_on += len(block)
                     origin = partial(_origin, path)
                     yield Records(part.partition, time.time_ns(), block, origin=origin)
                 return
@@ -312,9 +312,9 @@ class FilesLog(SourceLog):
     def _changed(self, name: str, before: str, size: int) -> PeerError:
         return PeerError(
             f"Source '{self._source}': {self._path(name)} had {before} when it was found and has "
-            f"{size:,} now. A file has to be complete when it appears: write it under another name, such as "
-            f".{name.rpartition('/')[2]}, and rename it. A name is read once: a new file needs a "
-            f"name of its own, also if an earlier one was removed."
+            f"{size:,} now. A file has to be complete when it appears: write it under another "
+            f"name, such as .{name.rpartition('/')[2]}, and rename it. A name is read once: a new "
+            f"file needs a name of its own, also if an earlier one was removed."
         )
 
 
