@@ -408,3 +408,52 @@ def test_a_file_is_a_partition_until_it_is_read(folder: Path) -> None:
     assert {name.rpartition("/")[2] for name in names} == {"a.txt", "b.txt"}
     assert log.partitions(log.advance(start, 10**9)) == frozenset()
     assert set(log.ended(names, log.head().position)) == names
+
+
+def counting(source: Any, out: Path, **options: Any) -> Any:
+    @wallaroo.state_computation("count", state=Total, **options)
+    def count(event: Any, total: Total) -> str:
+        total.count += 1
+        return f"{event[2]} {total.count}"
+
+    lines = wallaroo.source("in", source).with_event_time(
+        time_of, allow_before_1980=True, delay=wallaroo.seconds(5)
+    )
+    counts = lines.key_by(key_of).to(count)
+    return wallaroo.build_application(
+        "counting", counts.to_sink(FileSinkConfig(str(out), encode, form="lines"))
+    )
+
+
+class Total:
+    def __init__(self) -> None:
+        self.count = 0
+
+
+def test_events_that_wait_in_order_of_time_are_processed_after_the_ttl_is_gone(
+    tmp_path: Path, eventually: Eventually
+) -> None:
+    """A file is a partition, so events of several wait for their turn before such a step."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    out = tmp_path / "out.txt"
+    second = 10**9
+    (folder / "1.txt").write_text("".join(f"k 0 {n * second}\n" for n in range(10)))
+    ttl: Any = {"ttl": wallaroo.hours(1), "ttl_time": "event"}
+    options = RunOptions(checkpoint=tmp_path / "state", status_address=None)
+    source = FilesSourceConfig("in", str(folder), decode, watch=True)
+    first = Run(counting(source, out, **ttl), options, InProcessHost(2))
+    first.start()
+    eventually(lambda: out.exists() and len(out.read_text().splitlines()) == 5, "the first half")
+    first.stop()
+    assert first.wait(400)
+
+    (folder / "2.txt").write_text("".join(f"k 0 {n * second}\n" for n in range(10, 20)))
+    rest = FilesSourceConfig("in", str(folder), decode)
+    run = Run(counting(rest, out), options, InProcessHost(2))
+    run.start()
+    assert run.wait(400)
+
+    assert run.exception is None
+    expected = [repr(f"{n * second} {n + 1}") for n in range(20)]
+    assert out.read_text().splitlines() == expected

@@ -24,6 +24,7 @@ from wallaroo.dataflow.plan.json import (
     with_old_ids,
 )
 from wallaroo.dataflow.plan.model import Plan
+from wallaroo.dataflow.plan.ordering import with_orders_kept
 from wallaroo.dataflow.plan.schemas import (
     Fate,
     fates_of,
@@ -147,8 +148,10 @@ def _compared(root: Path, commits: CommitLog, checkpoint: str, plan: Plan) -> Pl
 
     try:
         old = read_plan(root)
-        ours = with_old_ids(plan, old, last is not None)
         before = json.loads(old)
+        if last is not None:
+            plan = with_orders_kept(plan, before["states"])
+        ours = with_old_ids(plan, old, last is not None)
         schemas = noted_schemas(ours.plan)
         if last is not None and (steps := in_doubt(schemas, before)):
             for step, versions in versions_in(root, steps).items():

@@ -51,6 +51,7 @@ from wallaroo.dataflow.plan.sink_ids import (
     reconcile,
 )
 from wallaroo.dataflow.plan.timing import changed_timing, noted_timing
+from wallaroo.steps.joins.step import ORDER
 from wallaroo.steps.kinds import STOP
 from wallaroo.user_code.moved_modules import current_class
 from wallaroo.user_code.references import importable_module
@@ -362,12 +363,7 @@ def _states(before: dict[str, Any], after: dict[str, Any]) -> Iterator[tuple[str
     for name, was in before["states"].items():
         now = after["states"].get(name)
         if now is None:
-            yield (
-                name,
-                f"State step '{name}' is gone or renamed: its state would be lost. If it was "
-                f"renamed, rename its state, too: `wallaroo state rename CHECKPOINT "
-                f"{shlex.quote(name)} NEW`.",
-            )
+            yield name, _gone(name)
             continue
         if now["class"] != current_class(was["class"]) and not accepts_class(name, before, after):
             yield name, _other_class(name, was["class"], now["class"])
@@ -383,6 +379,20 @@ def _states(before: dict[str, Any], after: dict[str, Any]) -> Iterator[tuple[str
                 f"The state of step '{name}' was kept by {', '.join(gone)}, now it is kept by "
                 f"{', '.join(now['keys'])}.",
             )
+
+
+def _gone(name: str) -> str:
+    step = name.removeprefix(ORDER)
+    if step != name:
+        return (
+            f"State step '{step}' is gone or renamed, and events that wait in order of time for it "
+            f"would be lost. If it was renamed, rename where they wait, too: `wallaroo state "
+            f"rename CHECKPOINT {shlex.quote(name)} {shlex.quote(f'{ORDER}NEW')}`."
+        )
+    return (
+        f"State step '{name}' is gone or renamed: its state would be lost. If it was renamed, "
+        f"rename its state, too: `wallaroo state rename CHECKPOINT {shlex.quote(name)} NEW`."
+    )
 
 
 def _other_class(name: str, was: str, now: str) -> str:

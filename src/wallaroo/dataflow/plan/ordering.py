@@ -9,6 +9,7 @@ in the order of time first: then its timers and expiries have one place among it
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from wallaroo.dataflow.plan.model import BranchEntry, Plan, SourceEntry, Stage, following_of
@@ -16,12 +17,13 @@ from wallaroo.steps.joins.step import InOrder, IntervalJoin, LatestJoin, WindowJ
 from wallaroo.steps.kinds import StateComputation, StateComputationMulti, Step
 from wallaroo.steps.windows.step import WindowStep
 
+IN_EVENT_TIME = (StateComputation, StateComputationMulti)  # if they have timers, or expire by it
 UNORDERED = (WindowStep, IntervalJoin, LatestJoin, WindowJoin)
 
 
 def acts_in_event_time(step: Step) -> bool:
     """Return whether a step depends on when time passes between its events."""
-    if type(step) not in (StateComputation, StateComputationMulti):
+    if type(step) not in IN_EVENT_TIME:
         return False
     timing = step.timing  # type: ignore[attr-defined]  # the type says it
     return timing.on_timer is not None or step.expires_by_event_time
@@ -82,3 +84,22 @@ class Ordering:
             and self._leaves_ordered[before[0].id]
             and self._plan.source_of(before[0]) is not None
         )
+
+
+def with_orders_kept(plan: Plan, states: Collection[str]) -> Plan:
+    """Return the plan with the steps that order events of which a checkpoint has these states.
+
+    The steps after them act in event time no more, but events may still wait for their turn.
+    """
+    present = plan.step_names
+
+    def kept(stage: Stage) -> Iterator[Step]:
+        for step in stage.steps:
+            order = order_before(step)
+            name = order.step_name
+            if type(step) in IN_EVENT_TIME and name in states and name not in present:
+                yield order
+            yield step
+
+    stages = (replace(stage, steps=tuple(kept(stage))) for stage in plan.stages)
+    return replace(plan, stages=tuple(stages))

@@ -30,6 +30,7 @@ HOW: dict[str, tuple[int, ...]] = {
     OUTER: (LEFT, RIGHT),
 }
 HOW_LATEST = (INNER, "left")
+ORDER = "in order for "  # before the name of a step whose events are put in order first
 
 
 def from_left(event: Any) -> tuple[int, Any]:
@@ -225,5 +226,5 @@ class InOrder(Matching, Generic[In]):
 
 def order_before(step: Step) -> InOrder[Any]:
     """Return the step that orders events before a step in event time, late ones in their turn."""
-    name = f"in order for {step.step_name}"
+    name = f"{ORDER}{step.step_name}"
     return InOrder(whole_event, name, STOP, OrderSpec(takes_late=True), step.place)

@@ -14,7 +14,8 @@ import wallaroo
 from tests.conformance.apps.shapes import Count, build, count_one
 from tests.conformance.apps.steps import by_first_word, by_itself, sink, source
 from wallaroo.aggregations import Count as Counted
-from wallaroo.dataflow.plan.json import Verdict, compare, dumps
+from wallaroo.dataflow.plan.json import Verdict, compare, describe, dumps
+from wallaroo.dataflow.plan.ordering import with_orders_kept
 from wallaroo.steps.joins.step import InOrder
 from wallaroo.testing.local_runner.runner import Input, LocalRunner
 
@@ -132,6 +133,34 @@ def test_explain_says_that_results_wait_for_the_watermark() -> None:
 
     (note,) = [note for note in build("ordering", pipeline).plan.notes if "'acts'" in note]
     assert "in order of time, so its results wait for the watermark" in note
+
+
+@pytest.mark.parametrize("step", [timers, expiring])
+def test_events_stay_in_order_before_a_step_that_loses_its_times(step: Any) -> None:
+    """They may wait there in a checkpoint."""
+    before = build("ordering", kafka().key_by(by_itself).to(step()).to_sink(sink(NOWHERE))).plan
+    plain = build("ordering", kafka().key_by(by_itself).to(acting()).to_sink(sink(NOWHERE))).plan
+
+    plan = with_orders_kept(plain, describe(before)["states"])
+
+    assert plan.state_steps == before.state_steps
+    assert compare(dumps(before), dumps(plan)).verdict is Verdict.CHANGED
+    assert with_orders_kept(plan, describe(before)["states"]) == plan
+    assert with_orders_kept(plain, ["acts"]) == plain
+
+
+def test_a_renamed_step_is_refused_with_where_its_events_wait() -> None:
+    before = build("ordering", kafka().key_by(by_itself).to(timers()).to_sink(sink(NOWHERE))).plan
+    other = kafka().key_by(by_itself).to(count_one).to_sink(sink(NOWHERE))
+
+    comparison = compare(dumps(before), dumps(build("ordering", other).plan))
+
+    assert comparison.verdict is Verdict.INCOMPATIBLE
+    assert (
+        "State step 'acts' is gone or renamed, and events that wait in order of time for it would "
+        "be lost. If it was renamed, rename where they wait, too: `wallaroo state rename "
+        "CHECKPOINT 'in order for acts' 'in order for NEW'`."
+    ) in comparison.reasons
 
 
 def test_a_checkpoint_from_before_events_were_put_in_order_goes_on() -> None:
