@@ -80,7 +80,7 @@ def plan_command(arguments: argparse.Namespace) -> int:
     application.check_dead_letters()
     finding = look(options.checkpoint, replace(application.plan, key_groups=options.key_groups))
     is_tried = options.try_upgrade and finding.commit is not None
-    trials = try_state(options.checkpoint, application.plan, _progress) if is_tried else []
+    trials = try_state(options.checkpoint, finding.plan, _progress) if is_tried else []
     print(
         json.dumps(_facts(options.checkpoint, finding, trials if is_tried else None))
         if options.json

@@ -65,6 +65,14 @@ class Total:
 def upgraded(fields):
     return Total(100 // fields["count"])
 """
+SLOTS = """
+class Total:
+    __slots__ = ({slots})
+
+    def __init__(self):
+        for name in self.__slots__:
+            setattr(self, name, 1)
+"""
 RENAMED = SECOND.replace("Total", "Seen") + "\n\nTotal = Seen\n"
 
 Run = Callable[..., tuple[int, str, str]]
@@ -135,6 +143,7 @@ def test_the_schema_of_each_state_class_is_noted(stored: Path, write: Write) -> 
         "versions": [1],
         "attributes": {"count": "str", "last": "NoneType"},
         "everywhere": ["count"],
+        "slots": [],
     }
 
 
@@ -152,6 +161,33 @@ def test_only_steps_whose_objects_may_lack_something_are_filled(
     assert same.plan.evolution == {}
     more = look(book.root, load_application(str(write(MORE)), []).plan)
     assert more.plan.evolution["count"].may_lack
+
+
+@pytest.mark.parametrize("slots", ['"count", "old"', '"count",'], ids=["the same", "fewer"])
+def test_objects_stored_without_slots_or_with_more_of_them_are_read(
+    slots: str, stored: Path, write: Write, wallaroo: Run
+) -> None:
+    """A plain read of them fails; the trial reads as the run does."""
+    app = write(SLOTS.format(slots=slots))
+
+    code, out, _ = wallaroo("plan", app, "--checkpoint", stored, "--try-upgrade")
+    assert (code, "10 objects: 10 filled in" in out) == (0, True)
+    assert _restart(stored, app).evolution["count"].may_lack
+
+    fewer = write(SLOTS.format(slots='"count",'))
+    assert _restart(stored, fewer).evolution["count"].may_lack
+    assert _restart(stored, fewer).evolution["count"].may_lack
+
+
+def test_slots_that_an_earlier_version_did_not_note_are_taken_for_the_same(
+    stored: Path, write: Write
+) -> None:
+    plan = json.loads((stored / "plan.json").read_text())
+    del plan["schemas"]["count"]["slots"], plan["crc32"]
+    (stored / "plan.json").write_text(json.dumps(plan))
+
+    app = write(SLOTS.format(slots='"count", "old"'))
+    assert look(stored, load_application(str(app), []).plan).plan.evolution == {}
 
 
 def test_plan_names_what_happens_to_each_attribute(

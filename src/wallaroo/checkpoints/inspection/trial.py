@@ -14,7 +14,7 @@ from wallaroo.engine.blocks.keys import decode_key
 from wallaroo.engine.blocks.packing import Packing, packing_of
 from wallaroo.engine.stores.evolution import evolving, lacking, stored_version
 from wallaroo.engine.stores.last_use import without_last_use
-from wallaroo.steps.state_versions import evolution_of, version_of
+from wallaroo.steps.state_versions import Evolution, version_of
 from wallaroo.user_code.user_frames import user_frames
 
 ERRORS_MAX = 5  # listed for each step
@@ -42,11 +42,11 @@ class Trial:
 class _Trier:
     """Trial of one step's state class."""
 
-    def __init__(self, step: Any, packing: Packing):
+    def __init__(self, step: Any, packing: Packing, evolution: Evolution | None):
         self.trial = Trial(step.step_name)
         cls = step.state_class
         self._version = version_of(cls)
-        self._dumps, self._loads = evolving(step, packing, evolution_of(cls, True))
+        self._dumps, self._loads = evolving(step, packing, evolution)
         self._lacks = lacking(step, packing)
         self._is_own = packing.loads is not packing_of(None).loads
 
@@ -82,14 +82,14 @@ def versions_in(root: Path, steps: Collection[str]) -> dict[str, set[int]]:
 
 
 def try_state(root: Path, plan: Plan, progress: Progress = lambda count: None) -> list[Trial]:
-    """Read every stored object of the newest commit with the application's classes.
+    """Read every stored object of the newest commit as a run of the plan, which fits, would.
 
     Raises CheckpointError if the checkpoint cannot be read.
     """
     state = CheckpointReader(root).at()
     packing = packing_of(plan.serializer)
     triers = {
-        name: _Trier(step, packing)
+        name: _Trier(step, packing, plan.evolution.get(name))
         for name, step in evolving_steps(plan).items()
         if name in state.commit.steps
     }

@@ -2,8 +2,9 @@
 
 A checkpoint may hold objects of every class that its application had: an object is written again
 when an event changes it.  So its notes are about all of them: ``versions`` that there may be, and
-``everywhere``, the attributes that all of them have.  ``attributes`` are those of a new object,
-with the names of their values' types.
+``everywhere``, the attributes that all of them have; none if some were stored by a class with other
+slots, as objects with slots cannot be read with what these lack.  ``attributes`` are those of a new
+object, with the names of their values' types, and ``slots`` those that are slots.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from wallaroo.dataflow.plan.model import Plan
 from wallaroo.steps.kinds import Step, state_maker
 from wallaroo.steps.state_versions import FIRST, evolution_of, registered, version_of
 from wallaroo.steps.windows.step import WindowStep
-from wallaroo.user_code.stored_fields import HOLDER, fields_of
+from wallaroo.user_code.stored_fields import HOLDER, fields_of, slots_of
 
 Schema = dict[str, Any]
 NONE = "NoneType"
@@ -59,6 +60,7 @@ def noted_schemas(plan: Plan) -> dict[str, Schema]:
             "versions": [version],
             "attributes": attributes,
             "everywhere": sorted(attributes),
+            "slots": sorted(attributes.keys() & {*slots_of(step.state_class)}),
         }
         if upgrades := sorted(registered(step.state_class)):
             noted[name]["upgrades"] = upgrades
@@ -91,10 +93,13 @@ def _both(now: Schema, was: Schema | None) -> Schema:
     if was is None:
         versions = sorted({FIRST, now["version"]})
         return {**now, "versions": versions, "everywhere": []}
+    slots = now["slots"]
+    has_other_slots = slots and slots != was.get("slots", slots)  # earlier versions noted none
+    everywhere = {*was["everywhere"]} & now["attributes"].keys()
     return {
         **now,
         "versions": sorted({*was["versions"], now["version"]}),
-        "everywhere": sorted({*was["everywhere"]} & now["attributes"].keys()),
+        "everywhere": [] if has_other_slots else sorted(everywhere),
     }
 
 
