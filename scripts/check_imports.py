@@ -111,7 +111,7 @@ LAZY = {
         "wallaroo.engine.levels.stages",
         "wallaroo.engine.columnar",
     ): "only vectorized steps need numpy",
-    ("wallaroo.engine.columnar.rows", "polars"): "only steps that ask for its frames need it",
+    ("wallaroo.engine.columnar.forms", "polars"): "only steps that ask for its frames need it",
     ("wallaroo.dataflow.check.batches", "numpy"): "only states of a numpy dtype need it",
     ("wallaroo.api.batch", "wallaroo.vectorized.arrow_ipc"): "only Arrow's rows need pyarrow",
     ("wallaroo.api.batch", "wallaroo.vectorized.json_lines"): "the same",

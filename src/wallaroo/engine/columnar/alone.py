@@ -45,7 +45,7 @@ def _keys(step: BatchKeyExtractor[Any, Any], outputs: list[Any], failed: OnError
         return keys_of(rows).tolist()
 
     def process(keys: Any, rows: Any) -> None:
-        outputs.append(calls(keys, rows, call))
+        outputs.extend(calls(keys, rows, call))
 
     return process
 

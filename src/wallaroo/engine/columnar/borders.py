@@ -13,6 +13,7 @@ from wallaroo.dataflow.plan.model import (
     ToBranches,
     ToExchange,
 )
+from wallaroo.engine.stages.event_stages import producer_of
 from wallaroo.steps.joins.step import ROW_JOINS
 from wallaroo.steps.kinds import Step
 
@@ -22,13 +23,14 @@ ROWS_MAX = 4096
 
 
 class Explode(Step):
-    """A step from blocks to events, one per row."""
+    """A step from blocks to events, one per row; ``producer`` returned the blocks."""
 
     kind = "explode"
     takes_blocks = True
 
-    def __init__(self) -> None:
+    def __init__(self, producer: Step) -> None:
         super().__init__(_nothing, "rows")
+        self.producer = producer
 
 
 class Collect(Step):
@@ -71,20 +73,22 @@ def flow_of(plan: Plan, stage: Stage) -> Flow:
     has_keys = plan.source_of(stage) is None
     is_block = begins
     steps: list[Step] = []
+    before = producer_of(plan, replace(stage, steps=()))
     for step in stage.steps:
         if step.takes_blocks != is_block:
-            steps.append(_border(is_block, has_keys, step))
+            steps.append(_border(is_block, has_keys, before, step))
             is_block = step.takes_blocks
         steps.append(step)
+        before = step
     if wanted is not None and wanted != is_block:
-        steps.append(_border(is_block, has_keys, None))
+        steps.append(_border(is_block, has_keys, before, None))
         is_block = wanted
     return Flow(replace(stage, steps=tuple(steps)), begins, is_block)
 
 
-def _border(is_block: bool, has_keys: bool, following: Step | None) -> Step:
+def _border(is_block: bool, has_keys: bool, before: Step, following: Step | None) -> Step:
     if is_block:
-        return Explode()
+        return Explode(before)
     return Collect(has_keys, getattr(following, "rows_max", None) or ROWS_MAX)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from wallaroo.engine.columnar.columns.row_times import RowTimes
+from wallaroo.engine.columnar.forms import Inconvertible, as_arrow, as_form, column_of
 from wallaroo.engine.columnar.keys import (
     Array,
     CodedKeys,
@@ -18,14 +19,11 @@ from wallaroo.engine.columnar.keys import (
 )
 from wallaroo.engine.columnar.rows import (
     Rows,
-    as_arrow,
-    as_form,
     batch_of_table,
-    column_of,
     count_of,
-    events_of,
     form_of_rows,
     part_of,
+    shown,
     take,
 )
 from wallaroo.engine.failures.policies import OnError
@@ -44,7 +42,7 @@ class BlockShown:
 
     def __init__(self, rows: Rows):
         self._count = count_of(rows)
-        self._first = list(events_of(part_of(rows, 0, SHOWN_MAX)))
+        self._first = shown(part_of(rows, 0, SHOWN_MAX))
 
     def __repr__(self) -> str:
         first = f", the first one: {self._first[0]!r}" if self._first else ""
@@ -57,7 +55,8 @@ Given = tuple[Keys | None, Rows]  # a step's input, and its output
 class Calls:
     """Calls of a step's function, repeated until no row is refused.
 
-    Refused rows go to the step's policy; all rows do if the function raises anything else.
+    Refused rows go to the step's policy; all rows do if the function raises anything else.  Rows
+    that have no common form are passed in parts, halved until each part has one.
     """
 
     def __init__(self, step: Step, failed: OnError):
@@ -66,22 +65,38 @@ class Calls:
 
     def __call__(
         self, keys: Keys | None, rows: Rows, call: Callable[[Keys | None, Rows], Any]
-    ) -> Any:
-        """Return the result of ``call``, or None if no row is left."""
+    ) -> Iterator[Any]:
+        """Yield the results of ``call`` that are not None: of all rows, or of each part."""
         while True:
             try:
-                return call(keys, rows)
+                result = call(keys, rows)
             except UserCodeError:
                 raise  # about the state, not about rows
             except RowError as error:
                 kept = self._refuse(keys, rows, error)
+            except Inconvertible as error:
+                yield from self._halved(keys, rows, call, error)
+                return
             except BaseException as error:
                 self.fail(keys, rows, error)
-                return None
+                return
+            else:
+                if result is not None:
+                    yield result
+                return
             if not len(kept):
-                return None
+                return
             keys = None if keys is None else keys.take(kept)
             rows = take(rows, kept)
+
+    def _halved(self, keys: Keys | None, rows: Rows, call: Any, error: Inconvertible) -> Any:
+        count = count_of(rows)
+        if count == 1:
+            self._fail_each(keys, rows, error.__cause__ or error)
+            return
+        for first, end in ((0, count // 2), (count // 2, count)):
+            own = None if keys is None else keys.part(first, end)
+            yield from self(own, part_of(rows, first, end), call)
 
     def _refuse(self, keys: Keys | None, rows: Rows, error: RowError) -> Array:
         """Apply the policy to the rows that the error names; return the indexes of the others."""
@@ -108,7 +123,7 @@ class Calls:
         self._fail_each(keys, rows, error)
 
     def _fail_each(self, keys: Keys | None, rows: Rows, error: BaseException) -> None:
-        events = list(events_of(rows))
+        events = shown(rows)
         own = [None] * len(events) if keys is None else keys.tolist()
         for event, key in zip(events, own, strict=True):
             self._failed(event, error, key)

@@ -28,22 +28,16 @@ from wallaroo.engine.columnar.columns.row_times import (
     observed,
     times_of,
 )
+from wallaroo.engine.columnar.forms import as_arrow, as_form, column_of
 from wallaroo.engine.columnar.joins.interval import IntervalColumns
 from wallaroo.engine.columnar.joins.latest import LatestColumns
 from wallaroo.engine.columnar.joins.results import RowJoin
 from wallaroo.engine.columnar.joins.timed_rows import TimedRows, plain
 from wallaroo.engine.columnar.keys import Array, CodedKeys, Coder, Keys, TimedKeys, keys_of_list
-from wallaroo.engine.columnar.rows import (
-    Rows,
-    as_arrow,
-    column_of,
-    count_of,
-    events_of,
-    part_of,
-    take,
-)
+from wallaroo.engine.columnar.rows import Rows, count_of, part_of, shown, take
 from wallaroo.engine.columnar.state_table import StateTable
 from wallaroo.engine.failures.error_context import blame
+from wallaroo.engine.failures.policies import OnError
 from wallaroo.engine.operators.event_time import ahead_of_receipt
 from wallaroo.engine.operators.interface import Build, Emit, Operator, Site
 from wallaroo.engine.operators.joins import late_of_join
@@ -53,7 +47,7 @@ from wallaroo.steps.joins.step import LEFT, RIGHT, IntervalRowJoin, LatestRowJoi
 from wallaroo.steps.joins.waiting import Stored
 from wallaroo.steps.kinds import Step
 from wallaroo.steps.losses import Loss
-from wallaroo.vectorized.steps import BatchComputation, BatchStateComputation, ColumnTime
+from wallaroo.vectorized.steps import BatchComputation, BatchStateComputation, ColumnTime, Form
 
 # results of ``setup`` in this process
 _resources: WeakKeyDictionary[Step, Any] = WeakKeyDictionary()
@@ -87,8 +81,7 @@ def computation(step: BatchComputation[Any, Any], site: Site) -> Operator:
         return done
 
     def process(keys: Keys | None, rows: Rows) -> None:
-        done = calls(keys, rows, call)
-        if done is not None:
+        for done in calls(keys, rows, call):
             emit(*done)
 
     def process_parts(keys: Keys | None, rows: Rows) -> None:
@@ -115,21 +108,22 @@ def state_computation(step: BatchStateComputation[Any, Any, Any], site: Site) ->
 
     def call(keys: Keys | None, rows: Rows) -> Given | None:
         assert keys is not None
+        converted = given_as(form, rows)
         at = table.at(keys)
-        output = function(given_as(form, rows), at, table.states)
+        output = function(converted, at, table.states)
         return returned(step, output, keys, len(at))
 
     def call_with_keys(keys: Keys | None, rows: Rows) -> Given | None:
         assert keys is not None
+        converted = given_as(form, rows)
         at = table.at(keys)
-        output = function(given_as(form, rows), at, table.states, table.keys)
+        output = function(converted, at, table.states, table.keys)
         return returned(step, output, keys, len(at))
 
-    own = call_with_keys if step.takes_keys else call
+    chosen = call_with_keys if step.takes_keys else call
 
     def process(keys: Keys | None, rows: Rows) -> None:
-        done = calls(keys, rows, own)
-        if done is not None:
+        for done in calls(keys, rows, chosen):
             emit(*done)
 
     return Operator(process)
@@ -143,17 +137,18 @@ def column_time(step: ColumnTime[Any], site: Site) -> Operator:
     calls = Calls(step, site.failed)
     title = f"column {step.column!r}"
 
-    def call(keys: Keys | None, rows: Rows) -> TimesOfColumn:
+    def call(keys: Keys | None, rows: Rows) -> tuple[TimesOfColumn, Rows]:
         column = column_of(rows, step.column)
         try:
-            return times_of(column, step.earliest_ns)
+            return times_of(column, step.earliest_ns), rows
         except (TypeError, ValueError) as error:
             raise ValueError(f"{title}: {error}") from None
 
     def process(keys: Keys | None, rows: Rows) -> None:
-        column_times = calls(keys, rows, call)
-        if column_times is None:
-            return
+        for timed in calls(keys, rows, call):
+            set_times(*timed)
+
+    def set_times(column_times: TimesOfColumn, rows: Rows) -> None:
         for at in np.flatnonzero(column_times.is_wrong).tolist():
             error = ValueError(f"{title}: {column_times.error(at)}")
             site.failed(_event(rows, at), error, None)
@@ -174,7 +169,7 @@ def column_time(step: ColumnTime[Any], site: Site) -> Operator:
 
 
 def _event(rows: Rows, at: int) -> Any:
-    return next(iter(events_of(part_of(rows, at, at + 1))))
+    return shown(part_of(rows, at, at + 1))[0]
 
 
 def joined_rows(
@@ -188,7 +183,7 @@ def joined_rows(
     coder = Coder()
     columns = step.function
     assert isinstance(columns, WithColumns)
-    too_late = late_by(time, late_of_join(step, site), site.lost)
+    late = exploding(late_by(time, late_of_join(step, site), site.lost), step, site.failed)
     calls = Calls(step, site.failed)
 
     def emit(rows: TimedRows, watermarks: Array) -> None:
@@ -215,16 +210,12 @@ def joined_rows(
             is_late = keys.times < keys.watermarks
             if is_late.any():
                 at = np.flatnonzero(is_late)
-                late = keys.take(at)
-                events = late.passing(events_of(take(rows, at)))
-                for key, event in zip(late.tolist(), events, strict=True):
-                    too_late(key, event)
+                late(keys.take(at), take(rows, at))
                 at = np.flatnonzero(~is_late)
                 keys = keys.take(at)
                 rows = take(rows, at)
             if len(keys):
-                arrived = calls(keys, rows, arrive)
-                if arrived is not None:
+                for arrived in calls(keys, rows, arrive):
                     machine.keep(side, *arrived)
 
         return process
@@ -235,22 +226,28 @@ def joined_rows(
 
 def explode(step: Explode, site: Site) -> Operator:
     """Emit each row of a block as an event."""
-    return Operator(exploding(site.emit))
+    return Operator(exploding(site.emit, step.producer, site.failed))
 
 
-def exploding(emit: Emit) -> Emit:
-    """Return a function that accepts blocks and emits their rows as events."""
+def exploding(emit: Emit, producer: Step, failed: OnError) -> Emit:
+    """Return a function that accepts blocks and emits their rows as events.
+
+    ``producer`` returned the blocks; ``failed``, its policy, gets rows that cannot be events.
+    """
+    calls = Calls(producer, failed)
+
+    def call(keys: Keys | None, rows: Rows) -> tuple[Keys | None, list[Any]]:
+        return keys, as_form(rows, Form.LIST)
 
     def process(keys: Keys | None, rows: Rows) -> None:
-        if keys is None:
-            for event in events_of(rows):
-                emit(None, event)
-            return
-        events = events_of(rows)
-        if isinstance(keys, RowTimes):
-            events = keys.passing(events)
-        for key, event in zip(keys.tolist(), events, strict=True):
-            emit(key, event)
+        for part, events in calls(keys, rows, call):
+            if part is None:
+                for event in events:
+                    emit(None, event)
+                continue
+            passing = part.passing(events) if isinstance(part, RowTimes) else events
+            for key, event in zip(part.tolist(), passing, strict=True):
+                emit(key, event)
 
     return process
 

@@ -21,10 +21,11 @@ from wallaroo.dataflow.plan.model import (
 )
 from wallaroo.engine.columnar.calls import Calls, given_as, keys_by
 from wallaroo.engine.columnar.exchange import ColumnExchange
+from wallaroo.engine.columnar.forms import as_arrow
 from wallaroo.engine.columnar.keys import Keys, same_key
 from wallaroo.engine.columnar.operators import exploding
 from wallaroo.engine.columnar.packing import layout_of, packed_rows
-from wallaroo.engine.columnar.rows import Rows, as_arrow, count_of, form_of_rows
+from wallaroo.engine.columnar.rows import Rows, count_of, form_of_rows
 from wallaroo.engine.exchange.outputs import emit_encoded, emit_to_all
 from wallaroo.engine.failures.policies import OnError
 from wallaroo.engine.operators.interface import Emit
@@ -68,7 +69,8 @@ def _putting(exchange: ColumnExchange, producer: Step, failed: OnError) -> Emit:
         exchange.put(keys, rows)
 
     def process(keys: Any, rows: Rows) -> None:
-        calls(keys, rows, put)
+        for _ in calls(keys, rows, put):
+            pass  # put returns nothing
 
     return process
 
@@ -81,8 +83,7 @@ def _by_key(extractor: BatchKeyExtractor[Any, Any], put: Emit, failed: OnError) 
         return keys_of(rows), rows
 
     def process(before: Any, rows: Rows) -> None:
-        done = calls(before, rows, call)
-        if done is not None:
+        for done in calls(before, rows, call):
             put(*done)
 
     return process
@@ -97,12 +98,13 @@ def _collected(put: Emit) -> Emit:
 
 def _to_sink(plan: Plan, stage: Stage, sink: int, outputs: list[bytes], policy: Policy) -> Emit:
     encoder: Encoder[Any] | None = plan.sinks[sink].encoder
+    producer = producer_of(plan, stage)
+    failed = policy(producer)
     if encoder is None:
-        failed = policy(producer_of(plan, stage))
-        return exploding(emit_encoded(PASS_THROUGH, outputs, failed))
+        return exploding(emit_encoded(PASS_THROUGH, outputs, failed), producer, failed)
     if isinstance(encoder, BatchEncoder):
         return encoded(encoder, outputs.extend, policy(encoder))
-    each = exploding(emit_encoded(encoder, outputs, policy(encoder)))
+    each = exploding(emit_encoded(encoder, outputs, policy(encoder)), producer, failed)
     if encoder.encode_block is None:
         return each
     return _packed(encoder.encode_block, outputs.extend, each)
@@ -143,8 +145,7 @@ def encoded(
             raise RowError(wrong, error) from None
 
     def process(keys: Any, rows: Rows) -> None:
-        done = calls(keys, rows, call)
-        if done:
+        for done in calls(keys, rows, call):
             extend(done)
 
     return process

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from wallaroo.engine.blocks.packing import Kind
 from wallaroo.engine.columnar.calls import Calls, returned
 from wallaroo.engine.columnar.keys import keys_of_list
-from wallaroo.engine.columnar.operators import exploding
 from wallaroo.engine.columnar.rows import count_of
 from wallaroo.engine.failures.policies import OnError
 from wallaroo.engine.operators.interface import Emit
@@ -35,8 +33,7 @@ def payloads_to_blocks(
         waiting = list(payloads)
         size = payloads_max or len(waiting)
         for first in range(0, len(waiting), size or 1):
-            done = calls(None, waiting[first : first + size], call)
-            if done is not None:
+            for done in calls(None, waiting[first : first + size], call):
                 emit(*done)
 
     payloads_max = getattr(decode, "payloads_max", 0)
@@ -92,10 +89,8 @@ class GatheredFrames:
             self._emit(None, rows)
 
 
-def keyed_reader(kind: Kind, takes_blocks: bool, emit: Emit) -> Keyed:
-    """Return the head of a stage after a shuffle to which blocks come, or which accepts blocks."""
-    if kind is Kind.COLUMNS:
-        return emit if takes_blocks else exploding(emit)
+def events_to_blocks(emit: Emit) -> Keyed:
+    """Return the head of a stage that accepts blocks, after a shuffle of events."""
 
     def run(keys: list[Any], events: list[Any]) -> None:
         emit(keys_of_list(keys), events)

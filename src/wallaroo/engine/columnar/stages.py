@@ -7,6 +7,7 @@ their steps, events may flow instead: borders explode and collect them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,23 +15,23 @@ import numpy as np
 from wallaroo.dataflow.plan.model import Plan, Stage, ToExchange
 from wallaroo.engine.blocks.blocks import Block
 from wallaroo.engine.blocks.packing import Kind
-from wallaroo.engine.columnar.borders import Flow, flow_of
+from wallaroo.engine.columnar.borders import Explode, Flow, flow_of
 from wallaroo.engine.columnar.exchange import ColumnExchange, TimedColumnExchange
 from wallaroo.engine.columnar.keys import TimedKeys
-from wallaroo.engine.columnar.operators import OPERATORS
+from wallaroo.engine.columnar.operators import OPERATORS, exploding
 from wallaroo.engine.columnar.outputs import block_output
 from wallaroo.engine.columnar.packing import unpacker
 from wallaroo.engine.columnar.readers import (
     GATHERED_BYTES,
     GatheredFrames,
     decoded_to_blocks,
-    keyed_reader,
+    events_to_blocks,
     payloads_to_blocks,
 )
 from wallaroo.engine.columnar.state_table import StateTable
 from wallaroo.engine.columnar.timed_output import timed_output
 from wallaroo.engine.operators.interface import Emit, Operator, Site
-from wallaroo.engine.stages.event_stages import EventStageBuilder, source_of
+from wallaroo.engine.stages.event_stages import EventStageBuilder, producer_of, source_of
 from wallaroo.engine.stages.readers import Keyed, Payloads, Timed
 from wallaroo.engine.stages.stage_builder import (
     BuiltStage,
@@ -88,6 +89,8 @@ class RowStageBuilder(EventStageBuilder):
 
     def operator(self, step: Step, site: Site) -> Operator:
         """Build the operator of one of its steps, or of a border between events and rows."""
+        if isinstance(step, Explode):
+            site = replace(site, failed=self.policy(step.producer))
         build = OPERATORS.get(type(step))
         return super().operator(step, site) if build is None else build(step, site)
 
@@ -130,7 +133,12 @@ class RowStageBuilder(EventStageBuilder):
             return super().keyed_reader(block, emit)
         if block.kind is Kind.FRAMES:
             return decoded_to_blocks(*self.decoding(block), emit)
-        return keyed_reader(block.kind, takes_blocks, emit)
+        if block.kind is not Kind.COLUMNS:
+            return events_to_blocks(emit)
+        if takes_blocks:
+            return emit
+        producer = producer_of(self.site.plan, self.site.plan.stages[block.origin])
+        return exploding(emit, producer, self.policy(producer))
 
     def timed_reader(self, block: Block, built: BuiltStage) -> Timed:
         """Return the head for blocks with times."""

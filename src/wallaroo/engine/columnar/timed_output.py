@@ -9,7 +9,6 @@ rows are dropped and counted, and an accumulator has the time of the first row o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,8 +17,10 @@ from wallaroo.dataflow.plan.model import Plan, Stage, ToExchange
 from wallaroo.engine.columnar.calls import Calls, keys_by
 from wallaroo.engine.columnar.columns.groups import accumulators, numbered
 from wallaroo.engine.columnar.columns.row_times import RowTimes
+from wallaroo.engine.columnar.forms import column_of
 from wallaroo.engine.columnar.keys import Array, Coder, Keys, TimedKeys
-from wallaroo.engine.columnar.rows import Rows, column_of, events_of, take
+from wallaroo.engine.columnar.operators import exploding
+from wallaroo.engine.columnar.rows import Rows, take
 from wallaroo.engine.exchange.outputs import emit_with_key
 from wallaroo.engine.exchange.partial_aggregation import (
     PartialAggregation,
@@ -30,6 +31,7 @@ from wallaroo.engine.operators.interface import Emit
 from wallaroo.engine.stages.event_stages import producer_of
 from wallaroo.engine.stages.stage_builder import Policy
 from wallaroo.engine.time.stage_time import StageTime
+from wallaroo.steps.kinds import Step
 from wallaroo.steps.times import TIME_LIMIT_NS
 from wallaroo.steps.windows.aggregation import Fold, Partial, as_it_is, calls_of, fold_of
 from wallaroo.steps.windows.grid import Grid
@@ -54,33 +56,32 @@ def timed_output(plan: Plan, stage: Stage, exchange: Any, time: StageTime, polic
     elif leave.pre_aggregated is not None:
         put = _AddingUp(leave.pre_aggregated, exchange.aggregation, time, policy).put
     else:
-        put = _as_events(exchange, noting_unpicklable(policy(producer_of(plan, stage))))
+        put = _as_events(exchange, producer_of(plan, stage), time, policy)
 
     def call(times: Any, rows: Rows) -> tuple[RowTimes, Keys, Rows]:
         return times, keys_of(rows), rows
 
     def process(times: Any, rows: Rows) -> None:
-        keyed = calls(times, rows, call)
-        if keyed is not None:
+        for keyed in calls(times, rows, call):
             put(*keyed)
 
     return process
 
 
-def _as_events(exchange: Any, not_packed: Any) -> Any:
-    emit = emit_with_key(exchange, not_packed)
+def _as_events(exchange: Any, producer: Step, time: StageTime, policy: Policy) -> Any:
+    failed = policy(producer)
+    emit = exploding(emit_with_key(exchange, noting_unpicklable(failed)), producer, failed)
 
     def put(times: RowTimes, keys: Keys, rows: Rows) -> None:
-        events = times.passing(events_of(rows))
-        for key, event in zip(keys.tolist(), events, strict=True):
-            emit(key, event)
+        emit(TimedKeys(time, times.times, times.watermarks, keys), rows)
 
     return put
 
 
 def _as_rows(exchange: Any, calls: Calls, time: StageTime) -> Any:
     def put(times: RowTimes, keys: Keys, rows: Rows) -> None:
-        calls(TimedKeys(time, times.times, times.watermarks, keys), rows, exchange.put)
+        for _ in calls(TimedKeys(time, times.times, times.watermarks, keys), rows, exchange.put):
+            pass  # put returns nothing
 
     return put
 
@@ -106,12 +107,13 @@ class _AddingUp:
         self._is_short = max(spans) < _SPANS_MAX_NS
         self._coder = Coder()
         self._time = time
-        self._keys: Iterator[Any] = iter(())
+        self._key: Any = None
         whole = Partial(calls.initial, calls.update, as_it_is, calls.absorb)
         failed = policy(step)
         self._add_row = emit_partial_aggregates(
-            lambda event: next(self._keys), whole, aggregation, time, failed, failed, failed
+            lambda event: self._key, whole, aggregation, time, failed, failed, failed
         )
+        self._explode = exploding(self._add_event, step, failed)
 
     def put(self, times: RowTimes, keys: Keys, rows: Rows) -> None:
         """Add rows to the accumulators of their keys and panes."""
@@ -126,9 +128,11 @@ class _AddingUp:
                 for _ in times.take(np.flatnonzero(is_late)).passing(range(len(times) - len(kept))):
                     self._aggregation.drop()
                 return
-        self._keys = iter(keys.tolist())
-        for event in times.passing(events_of(rows)):
-            self._add_row(None, event)
+        self._explode(TimedKeys(self._time, times.times, times.watermarks, keys), rows)
+
+    def _add_event(self, key: Any, event: Any) -> None:
+        self._key = key
+        self._add_row(None, event)
 
     def _panes(self, times: RowTimes) -> list[Array]:
         """Return for each row the numbers that identify its pane."""

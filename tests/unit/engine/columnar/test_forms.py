@@ -1,0 +1,209 @@
+"""Blocks in other forms: each row becomes what it would become alone."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from numpy.typing import NDArray
+
+import wallaroo
+from wallaroo.engine.columnar.forms import as_form
+from wallaroo.engine.columnar.rows import events_of
+from wallaroo.serdes import Json
+from wallaroo.testing import run_local
+from wallaroo.vectorized.steps import Form
+
+
+def _arrow(rows: pa.RecordBatch) -> pa.RecordBatch:
+    return rows
+
+
+def _pandas(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows
+
+
+def _polars(rows: pl.DataFrame) -> pl.DataFrame:
+    return rows
+
+
+def _numpy(rows: NDArray[Any]) -> NDArray[Any]:
+    return rows
+
+
+FUNCTIONS = {
+    Form.ARROW: _arrow,
+    Form.PANDAS: _pandas,
+    Form.POLARS: _polars,
+    Form.NUMPY: _numpy,
+}
+ANY_FORM = pytest.mark.parametrize("form", FUNCTIONS)
+
+
+def _passed(form: Form, events: list[Any], batches: int = 1) -> tuple[list[Any], list[Any]]:
+    """Return what a step that returns its rows emits, and the causes of its dead letters."""
+    emitted: list[Any] = []
+
+    @wallaroo.encoder
+    def keep(event: Any) -> str:
+        emitted.append(event)
+        return ""
+
+    step = wallaroo.batch_computation("same", on_error="dead-letter")(FUNCTIONS[form])
+    source = wallaroo.source("s", wallaroo.FileSourceConfig("s", "x", Json().decoder))
+    application = wallaroo.build_application(
+        "app",
+        source.to(step).to_sink(wallaroo.StdoutSinkConfig(keep)),
+        dead_letters=wallaroo.FileSinkConfig("letters"),
+    )
+    payloads = [Json().encoder.encode(event) for event in events]
+    done = run_local(application, {"s": payloads}, batches=batches, tasks=1)
+    return emitted, [letter["error"] for letter in done.dead_letters]
+
+
+@pytest.mark.parametrize("form", [Form.ARROW, Form.PANDAS, Form.POLARS])
+def test_a_column_that_the_first_event_lacks_is_not_lost(form: Form) -> None:
+    rows, _ = _passed(form, [{"s": "first"}, {"s": "x", "amount": 1}, {"t": [1]}])
+
+    assert [row.get("s") for row in rows] == ["first", "x", None]
+    assert [row.get("amount") for row in rows] == [None, 1, None]
+
+
+def test_events_with_different_columns_become_arrays_of_their_own() -> None:
+    events = [{"s": "first"}, {"s": "x", "amount": 1}, {"amount": 2, "s": "y"}]
+
+    assert _passed(Form.NUMPY, events) == (events, [])
+
+
+MIXED = [
+    [7, "zz", 7, "zz"],
+    [2**53 + 1, 1.5, 2**53 + 1],
+    [True, 2, True, 1.5],
+    [2**63 - 1, -1, 1.5],
+    ["a", "bc", ""],
+    [[1, 2], [3], [2**53 + 1, 1], [0.5, 1.5]],
+]
+
+
+@ANY_FORM
+@pytest.mark.parametrize("values", MIXED, ids=repr)
+def test_a_value_is_the_same_whatever_its_neighbours_are(form: Form, values: list[Any]) -> None:
+    events = [{"v": value} for value in values]
+
+    together, errors = _passed(form, events)
+    one_by_one, _ = _passed(form, events, batches=len(events))
+
+    assert [_value(row) for row in together] == [_value(row) for row in one_by_one]
+    assert [_value(row) for row in together] == [_value(event) for event in events]
+    assert errors == []
+
+
+def _value(event: Any) -> Any:
+    value = event["v"].tolist() if isinstance(event["v"], np.ndarray) else event["v"]
+    return isinstance(value, bool), value
+
+
+@ANY_FORM
+def test_integers_beside_floats_become_floats_of_the_same_value(form: Form) -> None:
+    assert _passed(form, [{"v": 1}, {"v": 1.5}])[0] == [{"v": 1}, {"v": 1.5}]
+
+
+@ANY_FORM
+def test_a_value_without_columns_between_dicts_stays_one(form: Form) -> None:
+    rows, _ = _passed(form, [{"s": "a"}, "text", {"s": "b"}])
+
+    text: Any = "text" if form is Form.NUMPY else {"value": "text"}
+    assert rows == [{"s": "a"}, text, {"s": "b"}]
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (None, "column 'v' is null, for which numpy has no value"),
+        ("a\0", "column 'v' ends with zero characters"),
+        ([2**53 + 1, 1.5], "column 'v': values would change in a numpy array"),
+        ([1, "a"], "column 'v': values would change in a numpy array"),
+    ],
+    ids=repr,
+)
+def test_a_row_that_numpy_cannot_hold_is_the_only_one_that_fails(value: Any, why: str) -> None:
+    rows, errors = _passed(Form.NUMPY, [{"v": "x"}, {"v": value}, {"v": "y"}])
+
+    assert rows == [{"v": "x"}, {"v": "y"}]
+    assert len(errors) == 1
+    assert why in errors[0]
+
+
+def test_nulls_of_a_record_batch_fail_alone_in_an_array() -> None:
+    batch = pa.RecordBatch.from_pydict({"i": [1, None, 3], "f": [None, 1.5, 2.5]})
+
+    with pytest.raises(wallaroo.RowError, match="column 'i' is null") as refused:
+        as_form(batch, Form.NUMPY)
+
+    assert refused.value.rows.tolist() == [False, True, False]
+    floats = as_form(batch.select(["f"]), Form.NUMPY)["f"].tolist()
+    assert math.isnan(floats[0])
+    assert floats[1:] == [1.5, 2.5]
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.int8(), pa.uint64()])
+def test_a_null_does_not_change_integers_of_a_data_frame(kind: Any) -> None:
+    largest = {pa.int64(): 2**53 + 1, pa.int8(): 127, pa.uint64(): 2**64 - 1}[kind]
+    batch = pa.RecordBatch.from_pydict({"i": pa.array([largest, None], kind)})
+
+    frame = as_form(batch, Form.PANDAS)
+
+    assert frame["i"][0] == largest
+    assert as_form(frame, Form.ARROW) == batch
+    assert events_of(frame) == [{"i": largest}, {"i": None}]
+    assert as_form(batch.slice(0, 1), Form.PANDAS)["i"].dtype == kind.to_pandas_dtype()
+
+
+def test_a_column_named_value_keeps_its_name_in_an_array() -> None:
+    batch = pa.RecordBatch.from_pydict({"value": [5]})
+
+    assert list(events_of(as_form(batch, Form.NUMPY))) == [{"value": 5}]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["a", b"b"],
+        [
+            datetime.datetime(2026, 1, 1),  # noqa: DTZ001  # the case
+            datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC),
+        ],
+    ],
+    ids=repr,
+)
+def test_values_that_a_column_would_change_have_no_common_one(values: list[Any]) -> None:
+    with pytest.raises(ValueError, match="column 'v' has"):
+        as_form([{"v": value} for value in values], Form.ARROW)
+
+
+@wallaroo.batch_computation(on_error="dead-letter")
+def old_times(rows: NDArray[Any]) -> pa.RecordBatch:
+    seconds = np.where(rows["v"] < 0, -(10**11), rows["v"])
+    return pa.RecordBatch.from_pydict({"at": pa.array(seconds, pa.timestamp("s"))})
+
+
+def test_a_row_that_is_no_event_fails_alone_in_the_step_that_returned_it() -> None:
+    """Year -1199 is a timestamp in Arrow, and no ``datetime``."""
+    source = wallaroo.source("s", wallaroo.FileSourceConfig("s", "x", Json().decoder))
+    application = wallaroo.build_application(
+        "app",
+        source.to(old_times).to_sink(wallaroo.StdoutSinkConfig(wallaroo.encoder(str))),
+        dead_letters=wallaroo.FileSinkConfig("letters"),
+    )
+
+    done = run_local(application, {"s": [b'{"v":0}', b'{"v":-1}', b'{"v":1}']}, tasks=1)
+
+    assert len(done.outputs) == 2
+    assert done.errors == {"old_times": 1}
+    assert "at" in done.dead_letters[0]["event"]
