@@ -86,6 +86,9 @@ def times_are_known(subject: Subject) -> Iterator[Problem]:
         if isinstance(node, StepNode) and (comes_first or _comes_last(subject, node)):
             continue
         if isinstance(node, KeyByNode) and comes_first and _have_times(node):
+            if _is_merged_with_itself(subject, node):
+                what = "Its rows are merged with themselves, and would meet block by block."
+                yield problem_at(node, what, "Use a per-event key extractor.")
             continue
         what = (
             f"It is a vectorized step among steps for which time matters ({title_of(timed[0])}), "
@@ -94,7 +97,8 @@ def times_are_known(subject: Subject) -> Iterator[Problem]:
         fix = (
             "Such steps may come first, directly behind a vectorized decoder, or last, after all "
             "shuffles; between them, use per-event steps and key extractors. A vectorized key "
-            'extractor may follow with_event_time("column").'
+            'extractor may follow with_event_time("column") and vectorized steps: directly, if '
+            "their stream has other uses; not behind branch()."
         )
         yield problem_at(node, what, fix)
 
@@ -111,10 +115,28 @@ def _takes_blocks(node: Node) -> bool:
     return isinstance(own, Step) and own.takes_blocks
 
 
+def _is_merged_with_itself(subject: Subject, node: KeyByNode) -> bool:
+    """Return whether a stream is merged with itself right before or after its key_by."""
+    merged = [list(_merged(each)) for each in (node.upstream, *subject.of(MergeNode))]
+    return len(set(merged[0])) < len(merged[0]) or any(each.count(node) > 1 for each in merged)
+
+
+def _merged(node: Node) -> Iterator[Node]:
+    """Yield a node, or what is merged in it, and each merge."""
+    yield node
+    if isinstance(node, MergeNode):
+        for before in upstreams(node):
+            yield from _merged(before)
+
+
 def _comes_first(subject: Subject, node: Node) -> bool:
-    """Return whether only vectorized steps separate a step from its decoder."""
+    """Return whether only vectorized steps separate a step from its decoder.
+
+    Rows remain rows if their stream parts right before or behind a key_by.
+    """
+    parting = {node, *(_merged(node.upstream) if isinstance(node, KeyByNode) else ())}
     return all(
-        (before is node or not subject.is_branched(before))
+        (before in parting or not subject.is_branched(before))
         and (
             isinstance(before, MergeNode)
             or _takes_blocks(before)

@@ -12,6 +12,7 @@ from wallaroo.dataflow.plan.model import (
     Stage,
     ToBranches,
     ToExchange,
+    ToSinks,
 )
 from wallaroo.engine.stages.event_stages import producer_of
 from wallaroo.steps.joins.step import ROW_JOINS
@@ -95,8 +96,8 @@ def _border(is_block: bool, has_keys: bool, before: Step, following: Step | None
 def _begins_with_blocks(plan: Plan, stage: Stage, wanted: bool | None) -> bool:
     if isinstance(stage.entry, SourceEntry):
         return plan.sources[stage.entry.source].decoder.takes_blocks
-    if isinstance(stage.entry, BranchEntry):
-        return False  # events: each branch creates blocks of its own
+    if isinstance(stage.entry, BranchEntry):  # it creates blocks of its own from events
+        return _passes_rows_on(plan, stage)
     if plan.has_time:  # only joins of rows get rows with times from a shuffle
         return bool(stage.steps) and type(stage.steps[0]) in ROW_JOINS.values()
     if stage.steps:
@@ -112,8 +113,24 @@ def _wanted_at_exit(plan: Plan, stage: Stage) -> bool | None:
             return leave.extractor.takes_blocks
         return False if plan.has_time else None  # see above
     if isinstance(leave, ToBranches):
-        return False
+        return None if _parts_rows(plan, leave) else False
     encoders = [plan.sinks[sink].encoder for sink in leave.sinks]
     if all(encoder is not None and encoder.encode_block is not None for encoder in encoders):
         return None
     return any(encoder is not None and encoder.takes_blocks for encoder in encoders)
+
+
+def _parts_rows(plan: Plan, leave: ToBranches) -> bool:
+    """Return whether a branch gets rows; their times would be lost if they became events."""
+    branches = [plan.stages[number] for number in leave.stages]
+    return leave.split is None and any(_passes_rows_on(plan, branch) for branch in branches)
+
+
+def _passes_rows_on(plan: Plan, branch: Stage) -> bool:
+    """Return whether a branch is the way of rows with times to a shuffle, without steps."""
+    leave = branch.exit
+    if branch.steps or not plan.has_time or isinstance(leave, ToSinks):
+        return False
+    if isinstance(leave, ToBranches):
+        return _parts_rows(plan, leave)
+    return leave.extractor is not None and leave.extractor.takes_blocks

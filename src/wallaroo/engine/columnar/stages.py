@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from wallaroo.dataflow.plan.model import Plan, Stage, ToExchange
+from wallaroo.dataflow.plan.model import Plan, Stage, ToBranches, ToExchange
 from wallaroo.engine.blocks.blocks import Block
 from wallaroo.engine.blocks.packing import Kind
 from wallaroo.engine.columnar.borders import Explode, Flow, flow_of
@@ -30,6 +30,7 @@ from wallaroo.engine.columnar.readers import (
 )
 from wallaroo.engine.columnar.state_table import StateTable
 from wallaroo.engine.columnar.timed_output import timed_output
+from wallaroo.engine.exchange.outputs import emit_to_all
 from wallaroo.engine.operators.interface import Emit, Operator, Site
 from wallaroo.engine.stages.event_stages import EventStageBuilder, producer_of, source_of
 from wallaroo.engine.stages.readers import Keyed, Payloads, Timed
@@ -103,9 +104,24 @@ class RowStageBuilder(EventStageBuilder):
         if not self._flow.ends_with_blocks:
             return super().output(branches)
         site = self.site
+        if isinstance(self.stage.exit, ToBranches):
+            return self._rows_to_branches(self.stage.exit, branches)
         if site.plan.has_time and isinstance(self.stage.exit, ToExchange):
             return timed_output(site.plan, self.stage, self.exchange, self.time, self.policy)
         return block_output(site.plan, self.stage, self.exchange, site.outputs, self.policy)
+
+    def _rows_to_branches(self, leave: ToBranches, branches: Sequence[Emit]) -> Emit:
+        """Emit rows to the branches that accept them, and their events to all others."""
+        plan = self.site.plan
+        by_form: dict[bool, list[tuple[int, Emit]]] = {True: [], False: []}
+        for number, emit in zip(leave.stages, branches, strict=True):
+            takes_rows = flow_of(plan, plan.stages[number]).begins_with_blocks
+            by_form[takes_rows].append((number, emit))
+        emits = [emit for _, emit in by_form[True]]  # none has a step that could change rows
+        if by_form[False]:
+            numbers, others = zip(*by_form[False], strict=True)
+            emits.append(exploding(self._to_branches(ToBranches(numbers), others)))
+        return emit_to_all(emits)
 
     def payload_reader(
         self, emit: Emit, decode: Callable[[Any], Any]

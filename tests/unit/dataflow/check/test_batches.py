@@ -225,3 +225,47 @@ def test_a_column_of_times_needs_rows() -> None:
     assert "It names a column, 'at', and events come to it." in str(caught.value)
     assert "with_event_time(lambda event: event['at'])" in str(caught.value)
     assert "test_batches.py" in str(caught.value)
+
+
+def timed_rows() -> Any:
+    config = wallaroo.TCPSourceConfig("in", "localhost", 0, LAYOUT)
+    return wallaroo.source("in", config).with_event_time("size")
+
+
+def problem_of(keyed: Any, *others: Any) -> str:
+    with pytest.raises(PipelineError) as caught:
+        wallaroo.build_application("app", *(end.to_sink(SINK) for end in (keyed, *others)))
+    return str(caught.value)
+
+
+def test_rows_may_have_other_uses_right_before_their_key() -> None:
+    rows = timed_rows()
+    counted = rows.key_by(symbols).to(windows())
+    others = [rows.key_by("size"), rows.to(same)]
+    named = [
+        wallaroo.StdoutSinkConfig(name=str(number)) for number, _ in enumerate([counted, *others])
+    ]
+    ends = [end.to_sink(sink) for end, sink in zip([counted, *others], named, strict=True)]
+
+    assert wallaroo.build_application("app", *ends).plan.has_blocks
+
+
+def test_a_key_of_rows_does_not_follow_a_branch() -> None:
+    large, small = timed_rows().branch(lambda row: row["size"] > 5)
+
+    problem = problem_of(large.key_by(symbols).to(windows()), small)
+
+    assert "directly, if their stream has other uses; not behind branch()." in problem
+
+
+@pytest.mark.parametrize("is_before", [True, False])
+def test_rows_are_not_merged_with_themselves(is_before: bool) -> None:
+    rows = timed_rows()
+    keyed = rows.key_by(symbols)
+    merged = rows.merge(rows).key_by(symbols) if is_before else keyed.merge(keyed)
+
+    problem = problem_of(merged.to(windows()))
+
+    assert "key_by 'symbols'" in problem
+    assert "Its rows are merged with themselves, and would meet block by block." in problem
+    assert "Use a per-event key extractor." in problem
