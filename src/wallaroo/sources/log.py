@@ -269,7 +269,8 @@ class SourceLog(ABC):
     def ended(self, partitions: Collection[str], position: Position) -> Collection[str]:
         """Return the partitions that have no events after a position, now or later.
 
-        They hold no watermark back.  One that is left out costs time, not results.
+        They hold no watermark back.  One that is left out costs time, and a partition that is new
+        to a log with one order may begin at an earlier watermark.
         """
         going = self.partitions(position)
         return () if going is None else [each for each in partitions if each not in going]
