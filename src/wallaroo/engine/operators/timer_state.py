@@ -27,7 +27,7 @@ from wallaroo.engine.blocks.ordered_keys import TIME_MAX
 from wallaroo.engine.operators.interface import Emit, Operator, Site
 from wallaroo.engine.operators.outputs import as_list
 from wallaroo.engine.stores.ttl_state import TTLState
-from wallaroo.engine.time.timers import Timers
+from wallaroo.engine.time.timers import BookOfTimers, Timers
 from wallaroo.steps.context import Context
 from wallaroo.steps.kinds import StateComputationMulti
 from wallaroo.steps.losses import Loss
@@ -145,6 +145,8 @@ class _Timed:
         self._ended: set[tuple[Key, str]] = set()
         self._expired = site.lost(Loss.EXPIRED)
         work.context = Context(work.state.drop, site.time, self if step.timing.on_timer else None)
+        self._book = BookOfTimers(self, site.time)
+        self._timer_context = Context(work.state.drop, site.time, self._book)
 
     def operator(self) -> Operator:
         process = self._work.plain()
@@ -240,11 +242,12 @@ class _Timed:
     def _call(self, key: Key, name: str, at_ns: int, added_at_ns: int) -> None:
         on_timer = self._step.timing.on_timer
         self._site.time.fire_at(at_ns, added_at_ns)
-        work = self._work
-        work.call(
+        context = self._timer_context
+        context.key = key
+        self._work.call(
             key,
             f"timer {name} of key {key!r}",
-            lambda own: on_timer.function(own, work.context, name),
+            lambda own: on_timer.function(own, context, name),
         )
 
     def _advance(self, watermark_ns: int) -> None:
@@ -271,11 +274,13 @@ class _Timed:
             self._call(due.key, name, due.time_ns, due.added_at_ns)
             timers.write()  # timers set by the call may be due, too
         clock_ns = self._site.time.clock_ns
+        self._book.by_clock = True
         for due in self._store.due_processing.take(clock_ns):
             self._timers.taken(due.key, str(due.sub), True)
             began_ns = self._site.reached_ns
             self._call(due.key, str(due.sub), began_ns, began_ns)
             timers.write()
+        self._book.by_clock = False
 
     # -- expiry
 

@@ -15,11 +15,13 @@ from wallaroo.engine.blocks.keys import Key
 from wallaroo.engine.blocks.ordered_keys import TIME_MAX
 from wallaroo.engine.stores.operator_state import OperatorState
 from wallaroo.engine.time.stage_time import StageTime
+from wallaroo.steps.context import TimerBook
 from wallaroo.steps.times import EARLIEST_NS
 
 _EVENT = "event"
 _PROCESSING = "processing"
 TIME_LIMIT = 1 << 62
+REPEATED_MAX = 10_000  # a second of calls, and more timers than a key has at one time
 _RELATIVE = "for one that is relative to now, write context.set_timer_after(name, span)"
 
 
@@ -155,6 +157,33 @@ class Timers:
             entries.put(key, _sub(name, processing), tuple(timer))
             index.add(timer.at_ns, key, name, timer.added_at_ns)
             written[name] = timer
+
+
+class BookOfTimers:
+    """The ``TimerBook`` of ``on_timer``: a key's timers do not set due ones without end."""
+
+    def __init__(self, book: TimerBook, time: StageTime):
+        self.by_clock = False  # the timer that is called
+        self._book = book
+        self._time = time
+        self._repeated: dict[Key, tuple[int, int]] = {}  # since when, and how often
+
+    def set(self, key: Key, name: str, at_ns: int, processing: bool) -> None:
+        """Set a timer.  Raises ValueError if too many were due at once before it."""
+        now_ns = self._time.clock_ns if processing else self._time.event_ns
+        if processing == self.by_clock and type(at_ns) is int and at_ns <= now_ns:
+            since_ns, times = self._repeated.get(key, (now_ns, 0))
+            times = times + 1 if now_ns <= since_ns else 1
+            self._repeated[key] = max(now_ns, since_ns), times
+            if times > REPEATED_MAX:
+                raise ValueError(
+                    f"timer {name!r} would be called at once, like {REPEATED_MAX:,} before it that "
+                    f"this key's timers have set while no time passed. Set it for a later time."
+                )
+        self._book.set(key, name, at_ns, processing)
+
+    def cancel(self, key: Key, name: str) -> None:
+        self._book.cancel(key, name)
 
 
 def _check(name: Any, at_ns: Any, now_ns: int) -> None:

@@ -15,7 +15,8 @@ from tests.conformance.apps.shapes import Count, build
 from tests.conformance.apps.steps import by_first_word, pass_on, sink, source
 from wallaroo.aggregations import Count as Counted
 from wallaroo.engine.operators.timer_state import EXPIRED_MIN
-from wallaroo.errors import WallarooParameterError
+from wallaroo.engine.time.timers import REPEATED_MAX
+from wallaroo.errors import UserCodeError, WallarooParameterError
 from wallaroo.steps.times import as_nanoseconds
 from wallaroo.testing import LocalApplication, VirtualClock, run_local
 
@@ -203,6 +204,52 @@ def test_state_expires_by_the_clock_without_input_and_leaves_nothing() -> None:
 
     assert running.result().state("kept by the clock") == {}
     assert all(not entries for entries in running._runner.entries.values())
+
+
+def of_timers(
+    span: int, other: str, processing: bool, times: int, on_error: str = "stop"
+) -> LocalApplication:
+    """Each timer of a key sets the other one, or itself, a span after its own time, so often."""
+
+    @wallaroo.state_computation("timers", state=Count, on_error=on_error)
+    def timers(event: str, own: Count, context: wallaroo.Context) -> None:
+        context.set_timer_after("a", SECOND, processing=processing)
+
+    @timers.on_timer
+    def again(own: Count, context: wallaroo.Context, name: str) -> str:
+        own.count += 1
+        if own.count < times:
+            context.set_timer_after("a" if name == other else other, span, processing=processing)
+        return f"{context.key} {own.count}"
+
+    running = LocalApplication(application(timers), clock=VirtualClock(0))
+    running.send("in", b"a 1", b"b 1", b"c 100")
+    return running
+
+
+@pytest.mark.parametrize("processing", [False, True])
+@pytest.mark.parametrize("other", ["a", "b"])
+def test_timers_that_set_each_other_for_their_own_time_without_end_are_refused(
+    processing: bool, other: str
+) -> None:
+    problem = f"would be called at once, like {REPEATED_MAX:,} before it .* for a later time"
+
+    running = of_timers(0, other, processing, REPEATED_MAX + 2)
+
+    with pytest.raises(UserCodeError, match=problem):
+        (running.batch(), running.idle(2))
+
+
+def test_a_timer_that_may_not_be_set_again_is_the_one_that_fails() -> None:
+    running = of_timers(0, "a", False, REPEATED_MAX + 2, on_error="skip")
+
+    assert len(texts(running.batch())) == 2 * REPEATED_MAX
+    assert running.result().errors == {"timers": 2}
+
+
+@pytest.mark.parametrize(("span", "times"), [(0, REPEATED_MAX), (1000, REPEATED_MAX + 2)])
+def test_timers_are_called_while_time_passes_or_few_are_due_at_once(span: int, times: int) -> None:
+    assert len(texts(of_timers(span, "a", False, times).batch())) == 2 * times
 
 
 def test_a_timer_without_a_function_for_it_is_explained() -> None:
