@@ -16,7 +16,7 @@ from wallaroo.runtime.tasks.stacks import SIGNAL
 
 ANSWER_S = 0.5
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)')
-_OURS = ("/wallaroo/engine/", "/wallaroo/runtime/", "/pyspark/")
+_OURS = ("/wallaroo/engine/", "/wallaroo/runtime/", "/wallaroo/state/", "/wallaroo/steps/")
 
 
 def describe_workers(folder: Path, log: Callable[[str], None]) -> Iterator[str]:
@@ -53,12 +53,17 @@ def _place(stack: str) -> str:
     >>> ours = '  File "/x/wallaroo/runtime/task.py", line 1 in run_level'
     >>> _place('  File "/a/app.py", line 7 in slow\n' + ours)
     '/a/app.py:7 in slow()'
+    >>> host = '  File "/x/wallaroo/spark/resident/job.py", line 31 in _stay'
+    >>> _place('  File "/x/wallaroo/engine/levels/level.py", line 5 in advance\n' + ours + host)
+    '/x/wallaroo/engine/levels/level.py:5 in advance()'
     >>> _place('  File "/x/pyspark/daemon.py", line 7 in worker')
     ''
     """
     frames = list(_FRAME.finditer(stack))
-    if not any(frame["function"].endswith("run_level") for frame in frames):
+    ends = [at for at, frame in enumerate(frames) if frame["function"].endswith("run_level")]
+    if not ends:
         return ""
+    frames = frames[: ends[0] + 1]  # what is around it calls no user code
     users = [frame for frame in frames if not any(own in frame["file"] for own in _OURS)]
     innermost = (users or frames)[0]
     return f"{innermost['file']}:{innermost['line']} in {innermost['function']}()"
