@@ -2,8 +2,8 @@
 
     python -m benchmarks.event_time.distinct_keys [--events N] [--keys N] [--kinds tumbling ...]
 
-Keys at random, 20,000 events for a second of event time, from a file to a file with a checkpoint, by
-`wallaroo run`.  With the defaults a window of ten seconds has 126,000 keys with 1.6 events each.
+Keys at random, 20,000 events for a second of event time, from a file to a file with a checkpoint,
+by `wallaroo run`.  With the defaults a window of ten seconds has 126,000 keys with 1.6 events each.
 The last results of a window are added up: the tumbling ones count each event once, the sliding ones
 twice.
 

@@ -53,7 +53,7 @@ def row_of(text: str, delimiter: str) -> list[str]:
     """Read one row.  Raises ValueError if a quote is not closed on the line."""
     if text and not _find_special(text):
         return text.split(delimiter)
-    if len(text) > csv.field_size_limit():  # of this process; sources bound what they receive
+    if len(text) > csv.field_size_limit():  # sources bound what they receive
         csv.field_size_limit(len(text))
     try:
         return next(csv.reader([text], delimiter=delimiter, strict=True), [])

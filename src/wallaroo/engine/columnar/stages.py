@@ -120,7 +120,9 @@ class RowStageBuilder(EventStageBuilder):
         emits = [emit for _, emit in by_form[True]]  # none has a step that could change rows
         if by_form[False]:
             numbers, others = zip(*by_form[False], strict=True)
-            emits.append(exploding(self._to_branches(ToBranches(numbers), others)))
+            producer = producer_of(plan, self.stage)
+            each = self._to_branches(ToBranches(numbers), others)
+            emits.append(exploding(each, producer, self.policy(producer)))
         return emit_to_all(emits)
 
     def payload_reader(
