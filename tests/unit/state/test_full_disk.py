@@ -4,6 +4,7 @@ mounted for the test.
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,9 +67,11 @@ def test_a_full_disk_is_named_and_the_same_publish_works_when_there_is_room(
     assert storage.read("0") == b"y" * 100_000
 
 
+@pytest.mark.parametrize("pages", [0, 20], ids=["full", "room for half a write"])
 def test_a_full_disk_ends_a_views_catching_up_and_it_goes_on_when_there_is_room(
-    small_disk: Path, tmp_path: Path
+    pages: int, small_disk: Path, tmp_path: Path
 ) -> None:
+    """LMDB reports half a write as an error of the disk, not as a full one."""
     log = LocalStorage(str(tmp_path), is_durable=False)
     (tmp_path / "deltas").mkdir()
     entries = [Entry(0, b"s%d" % number, b"v" * 500) for number in range(1000)]
@@ -81,6 +84,7 @@ def test_a_full_disk_ends_a_views_catching_up_and_it_goes_on_when_there_is_room(
         History(log, [], -1, lambda batch: commit)
     )
     ballast = fill(small_disk)
+    os.truncate(ballast, ballast.stat().st_size - pages * 4096)
     with pytest.raises(
         PeerError, match=r"the view of the state cannot be written: .*Free the disk"
     ):

@@ -18,6 +18,8 @@ The invariants of the view:
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -149,13 +151,15 @@ class View:
         while True:
             try:
                 return action()
-            except lmdb.DiskError as error:
-                raise PeerError(
-                    f"the view of the state cannot be written: {self._root}: {error}. Free the "
-                    f"disk and run again."
-                ) from error
             except _DAMAGE as error:
                 self._rebuild(shard, error)
+            except lmdb.Error as error:
+                if not _is_of_disk(error):
+                    raise
+                raise PeerError(
+                    f"the view of the state cannot be written: {self._root}: {error}. Free the "
+                    f"disk, or check it, and run again."
+                ) from error
 
     def _rebuild(self, shard: int, error: Exception) -> None:
         self._rebuilds[shard] = self._rebuilds.get(shard, 0) + 1
@@ -266,6 +270,11 @@ class View:
         for read in self._reads.values():
             read.abort()
         self._reads.clear()
+
+
+def _is_of_disk(error: lmdb.Error) -> bool:
+    """Return whether a disk caused it; LMDB reports a write for half of which there was room so."""
+    return isinstance(error, lmdb.DiskError) or str(error).endswith(os.strerror(errno.EIO))
 
 
 def _careful_get(read: lmdb.Transaction, stored: bytes) -> bytes | None:
