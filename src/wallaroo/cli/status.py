@@ -52,8 +52,8 @@ def add_parser(subparsers: Any) -> None:
         nargs="*",
         metavar="WHERE, QUERY",
         help=(
-            "WHERE: the application's HOST:PORT, or https://HOST:PORT, or its checkpoint folder "
-            "(default: the one that runs here); QUERY: see below"
+            "WHERE: the application's HOST:PORT, or https://HOST:PORT, or its checkpoint's folder "
+            "or URL (default: the one that runs here); QUERY: see below"
         ),
     )
     parser.add_argument(

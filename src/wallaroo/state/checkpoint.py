@@ -562,7 +562,9 @@ def _reject_cache(root: Path) -> None:
     if url := cached_url(root):
         raise CheckpointError(
             f"{root} is the local cache of the checkpoint {url}: what is changed here alone is "
-            f"lost. Give --checkpoint {url}, or copy the checkpoint to a folder of its own."
+            f"lost. A run takes --checkpoint {url}. A command that changes a checkpoint takes none "
+            f"in an object store: continue in a folder first (`wallaroo state save`, `wallaroo run "
+            f"--from-savepoint`)."
         )
 
 

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from wallaroo.checkpoints.inspection.reader import CheckpointReader
 from wallaroo.cli.terminal.formatting import print_table
+from wallaroo.durable.folders import is_store_url
 from wallaroo.errors import PeerError
 from wallaroo.monitoring.metrics.status import RunStatus
 from wallaroo.monitoring.status_api.access import TOKEN_VARIABLE
@@ -72,8 +73,8 @@ class Target:
 
 
 def is_place(word: str) -> bool:
-    """Return whether a word is HOST:PORT, https://HOST:PORT or a folder, not a name."""
-    return _ADDRESS.fullmatch(word) is not None or Path(word).is_dir()
+    """Return whether a word is HOST:PORT, https://HOST:PORT, a folder or a URL, not a name."""
+    return _ADDRESS.fullmatch(word) is not None or is_store_url(word) or Path(word).is_dir()
 
 
 def target_of(where: str) -> Target:

@@ -45,7 +45,7 @@ def read_identity(root: Path) -> str:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise CheckpointError(
             f"{root} is not a checkpoint. Give the folder that `wallaroo run --checkpoint` was "
-            f"given."
+            f"given; or its URL, as the user and on the machine that it ran on last."
         ) from error
     except OSError as error:
         raise PeerError(
