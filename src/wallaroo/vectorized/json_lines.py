@@ -42,6 +42,15 @@ class JsonLines:
             raise RowError([at for at, why in wrong.items() if why == first], ValueError(first))
         return self._one_by_one(payloads)
 
+    def unreadable(self) -> str:
+        """Return what of the schema Arrow does not read from JSON; empty if it reads all of it."""
+        if not isinstance(self.schema, pa.Schema | None):
+            return f"{self.schema!r}, which is not a schema,"
+        for field in self.schema or ():
+            if JsonLines(pa.schema([field]))._read(b"{}\n") is None:
+                return f"Column {field.name!r} of {field.type}"
+        return ""
+
     def count(self, frames: bytes, framing: Framing) -> int | None:
         """Return how many lines there are; None if frames are not lines."""
         return frames.count(b"\n") if framing.is_lines else None
