@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 import msgspec
 from msgspec import inspect
@@ -60,8 +60,7 @@ def _own_names(kind: Any, tag: str) -> tuple[str, ...]:
     if has_msgspec_tag := getattr(info, "tag_field", None) == tag:
         values = (info.tag,)  # type: ignore[union-attr]  # a struct
     elif field is not None:
-        hint = get_type_hints(kind)[field.name]
-        values = () if hint is str else get_args(hint) or (hint,)
+        values = _texts_of(get_type_hints(kind)[field.name], name.lower())
     is_closed = getattr(info, "forbid_unknown_fields", False)
     if getattr(info, "array_like", False) or (is_closed and field is None and not has_msgspec_tag):
         raise unusable(f"An object of {name} cannot have the field {tag!r}", AS_OBJECTS)
@@ -69,6 +68,17 @@ def _own_names(kind: Any, tag: str) -> tuple[str, ...]:
         what = f"The field {tag!r} of {name} does not tell by which texts it names the class"
         raise unusable(what, "Make it a Literal of texts, or choose another field as tag=.")
     return values
+
+
+def _texts_of(hint: Any, name: str) -> tuple[Any, ...]:
+    """Return the values of a ``Literal``; none for a type that has the class's own name."""
+    if get_origin(hint) is Literal:
+        return get_args(hint)
+    try:
+        msgspec.convert(name, hint)
+    except msgspec.ValidationError:
+        return (hint,)
+    return ()
 
 
 def _field_of(kind: Any, tag: str) -> inspect.Field | None:

@@ -70,11 +70,17 @@ class AsList(msgspec.Struct, array_like=True):
 
 class Kind(Enum):
     BUY = "buy"
+    OF_KIND = "ofkind"
 
 
 @dataclass(frozen=True)
 class OfEnum:
     type: Kind
+
+
+@dataclass(frozen=True)
+class OfKind:
+    type: Kind = Kind.OF_KIND
 
 
 @dataclass(frozen=True)
@@ -100,13 +106,14 @@ FORMATS = pytest.mark.parametrize("serde_class", [Json, MessagePack])
 
 @FORMATS
 def test_every_form_of_class_is_read_as_it_was_written(serde_class: Any) -> None:
-    kinds = Quote | Trade | Fixed | Named | Listed | Renamed | Short | OwnTag | DictTrade
+    kinds = Quote | Trade | Fixed | Named | OfKind | Listed | Renamed | Short | OwnTag | DictTrade
     events = serde_class(kinds, tag="type")
     for event in (
         Quote("A"),
         Trade("buy", "A"),
         Fixed("A"),
         Named("named", "A"),
+        OfKind(),
         Listed("unlisted", "A"),
         Renamed(2.5),
         Short(size=3),
