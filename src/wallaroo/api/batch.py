@@ -238,12 +238,7 @@ def json_lines(
     from wallaroo.vectorized.json_lines import JsonLines
 
     check_on_error("json_lines", on_error)
-    function = JsonLines(schema)
-    if unreadable := function.unreadable():
-        what = f"{unreadable} cannot be read from JSON."
-        fix = "Give a pyarrow.Schema of numbers, texts, timestamps, lists and structs."
-        raise _problem("json_lines", user_place(), what, fix)
-    return BatchDecoder[Row](function, name, header_length, length_fmt, on_error)
+    return BatchDecoder[Row](JsonLines(schema), name, header_length, length_fmt, on_error)
 
 
 def arrow_ipc(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,17 +39,15 @@ class FixedLayout:
     def __call__(self, payloads: list[bytes]) -> Array:
         """Return the payloads as rows.  Raises RowError for those of another length."""
         size = self.dtype.itemsize
-        length = next((len(payload) for payload in payloads if len(payload) != size), size)
-        if length != size:  # the others are refused when the function is called again
-            wrong = [at for at, payload in enumerate(payloads) if len(payload) == length]
+        wrong = [at for at, payload in enumerate(payloads) if len(payload) != size]
+        if wrong:
             raise RowError(
-                wrong, ValueError(f"the payload has {length} bytes, and the layout {size}")
+                wrong,
+                ValueError(
+                    f"the payload has {len(payloads[wrong[0]])} bytes, and the layout {size}"
+                ),
             )
-        rows = np.frombuffer(b"".join(payloads), self.rows_dtype)
-        is_wrong = _has_wrong_text(rows)
-        if is_wrong.any():
-            raise RowError(is_wrong, ValueError("a text has an invalid character"))
-        return rows
+        return np.frombuffer(b"".join(payloads), self.rows_dtype)
 
     def count(self, frames: bytes, framing: Framing) -> int | None:
         """Return how many frames there are; None if one of them is not of the layout."""
@@ -67,24 +64,11 @@ class FixedLayout:
         heads: Array = np.ndarray(count, f"V{len(header)}", frames, 0, (stride,))
         return count if _all_equal(heads, header) else None
 
-    def rows(self, frames: bytes, framing: Framing) -> Array | None:
-        """Return frames that were counted as rows, without a copy; None if a text is invalid."""
+    def rows(self, frames: bytes, framing: Framing) -> Array:
+        """Return frames that were counted as rows, without a copy."""
         header = framing.header_length
         stride = header + self.dtype.itemsize
-        rows: Array = np.ndarray(len(frames) // stride, self.rows_dtype, frames, header, (stride,))
-        return None if _has_wrong_text(rows).any() else rows
-
-
-def _has_wrong_text(rows: Array) -> Array:
-    """Return for each row whether a column of texts (``U``) holds an invalid character."""
-    is_wrong = np.zeros(len(rows), bool)
-    names = rows.dtype.names
-    for column in [rows] if names is None else [rows[name] for name in names]:
-        if column.dtype.kind == "U" and column.size and column.dtype.itemsize:
-            form = np.dtype("u4").newbyteorder(column.dtype.byteorder)
-            points = np.ascontiguousarray(column).view(form).reshape(len(rows), -1)
-            is_wrong |= points.max(axis=1) > sys.maxunicode
-    return is_wrong
+        return np.ndarray(len(frames) // stride, self.rows_dtype, frames, header, (stride,))
 
 
 def _all_equal(heads: Array, header: bytes) -> bool:

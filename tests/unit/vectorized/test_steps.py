@@ -17,7 +17,6 @@ import pytest
 
 import wallaroo
 from wallaroo.errors import UserCodeError
-from wallaroo.serdes import Json
 from wallaroo.testing import LocalApplication, run_local, run_state_step, run_step
 
 Array = np.ndarray[Any, Any]
@@ -343,33 +342,6 @@ def test_what_encoders_of_blocks_return(returned: Any, outputs: list[bytes]) -> 
         return returned
 
     assert run_step(encode, [[1, 2]]) == outputs
-
-
-def test_only_the_outputs_that_cannot_be_written_are_refused() -> None:
-    @wallaroo.batch_encoder(name="texts", on_error="dead-letter")
-    def texts(rows: list[Any]) -> Any:
-        return [row["text"] for row in rows]
-
-    lines = [b'{"text":"a"}', b'{"text":"%s"}' % rb"\ud83d\ude00", b'{"text":1}', b'{"text":null}']
-    letters = wallaroo.FileSinkConfig("letters.jsonl")
-    source = wallaroo.TCPSourceConfig("in", "127.0.0.1", 0, Json(dict).decoder)
-    sink = SINK(texts)
-    built = wallaroo.build_application(
-        "texts", wallaroo.source("in", source).to_sink(sink), dead_letters=letters
-    )
-    done = run_local(built, {"in": lines})
-    assert done.outputs == [b"a", "\U0001f600".encode()]
-    assert [letter["event"] for letter in done.dead_letters] == ["{'text': 1}"]
-
-
-@pytest.mark.parametrize("has_indexes", [False, True])
-def test_none_in_a_list_of_rows_filters_the_row(has_indexes: bool) -> None:
-    @wallaroo.batch_computation
-    def odd(rows: list[Any]) -> Any:
-        kept = [row if row % 2 else None for row in rows]
-        return (kept, list(range(len(rows)))) if has_indexes else kept
-
-    assert run_step(odd, [[1, 2, 3, 4, 5]]) == [[1, 3, 5]]
 
 
 def test_an_encoder_that_returns_one_value_is_wrong() -> None:

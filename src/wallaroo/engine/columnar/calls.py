@@ -180,8 +180,6 @@ def returned(step: Step, output: Any, keys: Keys | None, count: int) -> Given | 
         output, at = output
     if output is None:
         return None
-    if type(output) is list and any(row is None for row in output):
-        output, at = _without_none(output, at, count)
     rows = _as_rows(output)
     got = count_of(rows)
     if not got:
@@ -205,17 +203,6 @@ def returned(step: Step, output: Any, keys: Keys | None, count: int) -> Given | 
         "has. Return (rows, indexes): for each row the index of the row it was made of"
     )
     return LostKeys(got, why), rows
-
-
-def _without_none(output: list[Any], at: Any, count: int) -> tuple[list[Any], Any]:
-    """Return the rows that are not filtered, and the indexes of the rows they are of, if known."""
-    is_kept = [row is not None for row in output]
-    if at is not None:
-        of = indexes(at, count)
-        at = of[is_kept] if len(of) == len(output) else at
-    elif len(output) == count:
-        at = is_kept
-    return [row for row in output if row is not None], at
 
 
 def _as_rows(output: Any) -> Rows:

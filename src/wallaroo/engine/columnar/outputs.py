@@ -33,7 +33,6 @@ from wallaroo.engine.operators.outputs import as_bytes
 from wallaroo.engine.stages.event_stages import PASS_THROUGH, producer_of
 from wallaroo.engine.stages.stage_builder import Policy
 from wallaroo.steps.kinds import Encoder, Step
-from wallaroo.vectorized.row_error import RowError
 from wallaroo.vectorized.steps import BatchEncoder, BatchKeyExtractor, Form
 
 # whose values are the same in a record batch (pandas has no null beside NaN)
@@ -135,14 +134,7 @@ def encoded(
     calls = Calls(encoder, failed)
 
     def call(keys: Keys | None, rows: Rows) -> list[bytes]:
-        returned = encode(given_as(form, rows))
-        try:
-            return outputs_of(returned)
-        except (TypeError, ValueError) as error:
-            wrong = _wrong(returned)
-            if not wrong or len(returned) != count_of(rows):
-                raise
-            raise RowError(wrong, error) from None
+        return outputs_of(encode(given_as(form, rows)))
 
     def process(keys: Any, rows: Rows) -> None:
         for done in calls(keys, rows, call):
@@ -171,18 +163,6 @@ def outputs_of(returned: Any) -> list[bytes]:
         f"an encoder of blocks returns a list of bytes or str, an array, or None, not "
         f"{type(returned).__name__}"
     )
-
-
-def _wrong(returned: Any) -> list[int]:
-    """Return which of the outputs in a list cannot be written."""
-    wrong = []
-    for at, output in enumerate(returned if isinstance(returned, list | tuple) else ()):
-        try:
-            if output is not None:
-                as_bytes(output)
-        except (TypeError, ValueError):
-            wrong.append(at)
-    return wrong
 
 
 def _of_arrow(returned: pa.Array) -> list[bytes]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 import wallaroo
@@ -176,13 +175,6 @@ def test_steps_belong_where_they_do() -> None:
         (lambda: wallaroo.fixed_layout("nonsense"), "is not a dtype"),
         (lambda: wallaroo.fixed_layout([("a", "i4")], fields=["b"]), "'b' is not a field"),
         (lambda: wallaroo.fixed_layout([("a", "i4")], on_error="x"), "on_error='x' is unknown"),
-        (lambda: wallaroo.json_lines({"a": "int64"}), "is not a schema, cannot be read from JSON"),
-        (
-            lambda: wallaroo.json_lines(
-                pa.schema([("a", pa.int64()), ("b", pa.map_(pa.string(), pa.int64()))])
-            ),
-            "Column 'b' of map<string, int64> cannot be read from JSON",
-        ),
         (lambda: wallaroo.batch_computation("a", batch=0), "batch=0 is not a number of rows"),
         (lambda: wallaroo.batch_computation("a", setup=5), "setup=5 is not a function"),  # type: ignore[call-overload]
         (lambda: wallaroo.batch_state_computation("a"), "needs the state's dtype"),
