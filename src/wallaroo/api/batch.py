@@ -235,8 +235,13 @@ def json_lines(
 
     ``schema``, a pyarrow Schema, names the columns and their types.
     """
-    from wallaroo.vectorized.json_lines import JsonLines
+    from wallaroo.vectorized.json_lines import JsonLines, unread
 
+    fields = unread(schema)
+    if fields:
+        what = f"Arrow reads no JSON as {', '.join(fields)}."
+        fix = "Read the column as another type, such as string, and convert it in a step."
+        raise _problem("json_lines", user_place(), what, fix)
     check_on_error("json_lines", on_error)
     return BatchDecoder[Row](JsonLines(schema), name, header_length, length_fmt, on_error)
 

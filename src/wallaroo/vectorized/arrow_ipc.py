@@ -27,5 +27,5 @@ class ArrowIpc:
             with pa.ipc.open_stream(payloads[0]) as stream:
                 table = stream.read_all()
             return table.select(list(self.columns)) if self.columns else table
-        except (pa.ArrowInvalid, OSError, KeyError) as error:
+        except (pa.ArrowException, OSError, KeyError) as error:
             raise RowError(0, ValueError(str(error))) from error

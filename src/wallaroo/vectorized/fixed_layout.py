@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import struct
+import sys
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from wallaroo.protocols.framing import Framing
-from wallaroo.vectorized.row_error import RowError
+from wallaroo.vectorized.row_error import RowError, RowErrors
 
 Array = np.ndarray[Any, Any]
 
@@ -37,17 +38,21 @@ class FixedLayout:
         )
 
     def __call__(self, payloads: list[bytes]) -> Array:
-        """Return the payloads as rows.  Raises RowError for those of another length."""
+        """Return the payloads as rows.
+
+        Raises RowErrors for those of another length, RowError for those whose texts are none.
+        """
         size = self.dtype.itemsize
-        wrong = [at for at, payload in enumerate(payloads) if len(payload) != size]
+        wrong = {
+            at: ValueError(f"the payload has {len(payload)} bytes, and the layout {size}")
+            for at, payload in enumerate(payloads)
+            if len(payload) != size
+        }
         if wrong:
-            raise RowError(
-                wrong,
-                ValueError(
-                    f"the payload has {len(payloads[wrong[0]])} bytes, and the layout {size}"
-                ),
-            )
-        return np.frombuffer(b"".join(payloads), self.rows_dtype)
+            raise RowErrors(wrong)
+        rows = np.frombuffer(b"".join(payloads), self.rows_dtype)
+        _require_texts(rows)
+        return rows
 
     def count(self, frames: bytes, framing: Framing) -> int | None:
         """Return how many frames there are; None if one of them is not of the layout."""
@@ -64,11 +69,29 @@ class FixedLayout:
         heads: Array = np.ndarray(count, f"V{len(header)}", frames, 0, (stride,))
         return count if _all_equal(heads, header) else None
 
-    def rows(self, frames: bytes, framing: Framing) -> Array:
-        """Return frames that were counted as rows, without a copy."""
+    def rows(self, frames: bytes, framing: Framing) -> Array | None:
+        """Return frames that were counted as rows, without a copy; None if a text is none."""
         header = framing.header_length
         stride = header + self.dtype.itemsize
-        return np.ndarray(len(frames) // stride, self.rows_dtype, frames, header, (stride,))
+        rows: Array = np.ndarray(len(frames) // stride, self.rows_dtype, frames, header, (stride,))
+        try:
+            _require_texts(rows)
+        except RowError:
+            return None
+        return rows
+
+
+def _require_texts(rows: Array) -> None:
+    """Raise RowError for rows in which numbers of characters are too large to be any."""
+    assert rows.dtype.fields is not None
+    for name in rows.dtype.names or ():
+        base = rows.dtype.fields[name][0].base
+        if base.kind == "U" and base.itemsize:
+            number = np.dtype("u4").newbyteorder(base.byteorder)
+            codes = np.ascontiguousarray(rows[name]).view(number)
+            wrong = (codes.reshape(len(rows), -1) > sys.maxunicode).any(axis=1)
+            if wrong.any():
+                raise RowError(wrong, ValueError(f"field {name!r} has no Unicode characters"))
 
 
 def _all_equal(heads: Array, header: bytes) -> bool:

@@ -1,8 +1,8 @@
-"""``RowError``: rejection of some rows of a block by a function."""
+"""``RowError``: rejection of some rows of a block by a function, or by a conversion."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -29,3 +29,18 @@ class RowError(Exception):
 
     def __str__(self) -> str:
         return str(self.why)
+
+
+class RowErrors(RowError):
+    """Rejection of rows, each for a reason of its own."""
+
+    def __init__(self, reasons: Mapping[int, Exception]) -> None:
+        super().__init__(list(reasons), next(iter(reasons.values())))
+        self.reasons = reasons
+
+
+class Inconvertible(ValueError):
+    """Rows, or payloads, that have no common form, or one that has none.
+
+    The block is converted in parts.
+    """

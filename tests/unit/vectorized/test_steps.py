@@ -17,7 +17,9 @@ import pytest
 
 import wallaroo
 from wallaroo.errors import UserCodeError
+from wallaroo.protocols.framing import line_framing
 from wallaroo.testing import LocalApplication, run_local, run_state_step, run_step
+from wallaroo.vectorized.json_lines import JsonLines
 
 Array = np.ndarray[Any, Any]
 TRADE = np.dtype([("symbol", "S4"), ("price", ">f8"), ("size", ">i4")])
@@ -323,7 +325,7 @@ def test_an_array_is_encoded_row_by_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("returned", "outputs"),
+    ("result", "outputs"),
     [
         (np.array([b"a", b"bc"]), [b"a", b"bc"]),
         (np.array(["é", ""]), ["é".encode(), b""]),
@@ -336,12 +338,52 @@ def test_an_array_is_encoded_row_by_row() -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_what_encoders_of_blocks_return(returned: Any, outputs: list[bytes]) -> None:
+def test_what_encoders_of_blocks_return(result: Any, outputs: list[bytes]) -> None:
     @wallaroo.batch_encoder
     def encode(rows: list[Any]) -> Any:
-        return returned
+        return result
 
-    assert run_step(encode, [[1, 2]]) == outputs
+    count = 1 if result is None else len(result)
+    assert run_step(encode, [list(range(count))]) == outputs
+
+
+@pytest.mark.parametrize("result", [[b"a"], [], [b"a", b"b", b"c"], pa.array(["a"])], ids=repr)
+def test_an_encoder_of_blocks_returns_an_output_per_row(result: Any) -> None:
+    @wallaroo.batch_encoder
+    def encode(rows: list[Any]) -> Any:
+        return result
+
+    with pytest.raises(UserCodeError, match=f"it returned {len(result)} outputs for 2 rows"):
+        run_step(encode, [[1, 2]])
+
+
+def test_an_output_that_is_no_text_is_the_only_one_left_out() -> None:
+    @wallaroo.batch_encoder(on_error="skip")
+    def encode(rows: list[Any]) -> Any:
+        return [row.get("text") for row in rows]
+
+    events = [{"text": "a"}, {"text": "\ud800"}, {"text": 5}, {}, {"text": "b"}]
+    done = run_local(built(same, encoder=encode), {"in": events}, tasks=1)
+
+    assert done.outputs == [b"a", b"b"]
+    assert done.errors == {"encode": 2}
+
+
+def test_none_among_rows_is_no_event() -> None:
+    """As ``None`` filters the event in a per-event step; the others keep their keys."""
+
+    @wallaroo.batch_computation
+    def filtering(rows: list[Any]) -> list[Any]:
+        return [row if row["size"] > 37 else None for row in rows]
+
+    @wallaroo.encoder
+    def size(row: Any) -> str:
+        return str(row["size"])
+
+    done = run_local(built(filtering, encoder=size), {"in": PAYLOADS}, tasks=1)
+    assert done.outputs == [b"38", b"39"]
+    assert done.dropped == {"filtering": {"filtered": 38}}
+    assert [row["size"] for row in rows_of(built(symbols, filtering, volume_per_event))] == [38, 39]
 
 
 def test_an_encoder_that_returns_one_value_is_wrong() -> None:
@@ -568,3 +610,132 @@ def test_values_go_into_an_application_of_blocks() -> None:
     given = [{"symbol": b"A", "price": 2.0, "size": 3}]
 
     assert rows_of(built(symbols, volume), given=given) == [{"key": "A", "size": 3}]
+
+
+NUMBERS = pa.schema([("a", pa.int64())])
+
+
+@pytest.mark.parametrize("schema", [NUMBERS, None], ids=["schema", "none"])
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("wrong", [b"null", b" null ", b'{"a":1}null', b"[]", b"7"])
+def test_a_payload_that_is_no_object_is_refused_alone(
+    wrong: bytes, place: int, schema: Any
+) -> None:
+    payloads = [b'{"a":1}', b'{"a":2}']
+    payloads.insert(place, wrong)
+    decoder = wallaroo.json_lines(schema, on_error="skip")
+
+    done = run_local(built(decoder=decoder), {"in": payloads}, tasks=1)
+
+    assert [json.loads(output) for output in done.outputs] == [{"a": 1}, {"a": 2}]
+    assert done.errors == {"json lines": 1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong"),
+    [
+        (pa.string(), b'{"a":"\xff"}'),
+        (pa.string(), b'{"a":"x","unused":"\xff"}'),
+        (pa.timestamp("us"), b'{"a":"0000-01-01T00:00:00"}'),
+        (pa.date32(), b'{"a":2147483647}'),
+        (pa.int64(), b'{"a":9223372036854775808}'),
+    ],
+    ids=repr,
+)
+def test_values_that_no_event_can_have_are_refused_by_the_decoder(kind: Any, wrong: bytes) -> None:
+    decoder = wallaroo.json_lines(pa.schema([("a", kind)]), on_error="dead-letter")
+    application = built(decoder=decoder, dead_letters=SINK(None))
+
+    done = run_local(application, {"in": [b"{}", wrong, b'{"a":null}']}, tasks=1)
+
+    assert [json.loads(output) for output in done.outputs] == [{"a": None}, {"a": None}]
+    assert [letter["frame_hex"] for letter in done.dead_letters] == [wrong.hex()]
+
+
+def test_objects_that_are_nested_too_deeply_are_refused() -> None:
+    """Arrow's reader would end the process, also if the levels are lines of their own."""
+    begin, end = b'{"a":', b"}"
+    flat = begin * 200 + b"1" + end * 200
+    deep = begin * 30_000 + b"1" + end * 30_000
+    decode = JsonLines()
+
+    with pytest.raises(wallaroo.RowError, match="more than 250 levels deep") as refused:
+        decode([flat, deep, b"{", deep])
+
+    assert refused.value.rows == [1, 2, 3]
+    assert decode([flat]).num_rows == 1
+    lines = b"\n".join([begin] * 30_000 + [b"1"] + [end] * 30_000) + b"\n"
+    assert decode.rows(lines, line_framing()) is None
+
+
+def test_texts_may_have_brackets() -> None:
+    line = json.dumps({"a": "[{" * 1000}).encode()
+
+    done = run_local(built(decoder=wallaroo.json_lines()), {"in": [line, line]})
+
+    assert [json.loads(output) for output in done.outputs] == [json.loads(line)] * 2
+
+
+def test_payloads_without_common_types_are_read_in_parts() -> None:
+    payloads = [b'{"a":1}\r', b' {"a":"x"}', b'{"a":[1]}', b'{"b":true}']
+
+    done = run_local(built(decoder=wallaroo.json_lines()), {"in": payloads}, tasks=1)
+
+    rows = [json.loads(output) for output in done.outputs]
+    assert [row.get("a") for row in rows] == [1, "x", [1], None]
+
+
+def test_a_refused_value_is_shown_with_its_column() -> None:
+    decoder = wallaroo.json_lines(NUMBERS)
+
+    with pytest.raises(UserCodeError, match="column 'a' is int64, not \"x\""):
+        run_step(decoder, [[b'{"a":1}', b'{"a":"x"}']])
+
+
+@pytest.mark.parametrize("kind", [pa.duration("s"), pa.map_(pa.string(), pa.int64())], ids=str)
+def test_a_schema_that_no_json_fits_is_refused(kind: Any) -> None:
+    with pytest.raises(wallaroo.errors.WallarooParameterError, match=r"\(column 'b'\)"):
+        wallaroo.json_lines(pa.schema([("a", pa.int64()), ("b", kind)]))
+
+    wallaroo.json_lines(pa.schema([pa.field("a", pa.int64(), nullable=False)]))
+
+
+def test_refused_frames_of_a_layout_have_their_own_reasons_in_order() -> None:
+    decoder = wallaroo.fixed_layout(TRADE, on_error="dead-letter")
+    application = built(decoder=decoder, dead_letters=SINK(None))
+
+    letters = run_local(application, {"in": [b"1", b"", b"123"]}, tasks=1).dead_letters
+
+    assert [letter["error"].split("has ")[1][:7] for letter in letters] == [
+        "1 bytes",
+        "0 bytes",
+        "3 bytes",
+    ]
+
+
+@pytest.mark.parametrize("order", "<>")
+def test_a_frame_whose_text_has_no_characters_is_refused_alone(order: str) -> None:
+    layout = np.dtype([("n", "u1"), ("text", f"{order}U2")])
+    frames = np.array([(1, "ab"), (2, "cd"), (3, "\U0010ffff")], layout)
+    payloads = [frame.tobytes() for frame in frames]
+    payloads[1] = payloads[1][:1] + b"\xff" * 4 + payloads[1][5:]
+    decoder = wallaroo.fixed_layout(layout, on_error="skip")
+
+    done = run_local(built(decoder=decoder), {"in": payloads}, tasks=1)
+
+    assert [json.loads(output)["text"] for output in done.outputs] == ["ab", "\U0010ffff"]
+    assert done.errors == {"fixed layout": 1}
+
+
+def test_a_damaged_arrow_stream_is_refused() -> None:
+    """Its offsets point beyond its texts, where other memory is."""
+    whole = stream(a=["abc", "de"])
+    ends = whole.index(b"\0\0\0\0\3\0\0\0\5\0\0\0")
+    beyond = whole[: ends + 4] + b"\xff\xff\xff\x7f" * 2 + whole[ends + 12 :]
+    no_text = whole.replace(b"abcde", b"ab\xffde")
+    decoder = wallaroo.arrow_ipc(on_error="skip")
+
+    done = run_local(built(decoder=decoder), {"in": [whole, beyond, no_text, whole]})
+
+    assert [json.loads(output)["a"] for output in done.outputs] == ["abc", "de"] * 2
+    assert done.errors == {"arrow ipc": 2}

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from wallaroo.engine.columnar.columns.row_times import RowTimes
-from wallaroo.engine.columnar.forms import Inconvertible, as_arrow, as_form, column_of
+from wallaroo.engine.columnar.forms import as_arrow, as_form, column_of
 from wallaroo.engine.columnar.keys import (
     Array,
     CodedKeys,
@@ -29,7 +30,7 @@ from wallaroo.engine.columnar.rows import (
 from wallaroo.engine.failures.policies import OnError
 from wallaroo.errors import UserCodeError
 from wallaroo.steps.kinds import STOP, Step
-from wallaroo.vectorized.row_error import RowError
+from wallaroo.vectorized.row_error import Inconvertible, RowError, RowErrors
 from wallaroo.vectorized.steps import BatchKeyExtractor, Column, Form
 
 SHOWN_MAX = 1  # rows of a block in an error
@@ -92,7 +93,7 @@ class Calls:
     def _halved(self, keys: Keys | None, rows: Rows, call: Any, error: Inconvertible) -> Any:
         count = count_of(rows)
         if count == 1:
-            self._fail_each(keys, rows, error.__cause__ or error)
+            self._fail_each(keys, rows, [error.__cause__ or error])
             return
         for first, end in ((0, count // 2), (count // 2, count)):
             own = None if keys is None else keys.part(first, end)
@@ -109,8 +110,12 @@ class Calls:
         if not len(refused):  # otherwise the same rows would be refused forever
             self.fail(keys, rows, error)
             return refused
-        cause = error.why if isinstance(error.why, Exception) else error
-        self._fail_each(None if keys is None else keys.take(refused), take(rows, refused), cause)
+        causes: Iterable[Exception] = repeat(
+            error.why if isinstance(error.why, Exception) else error, len(refused)
+        )
+        if isinstance(error, RowErrors):
+            causes = error.reasons.values()
+        self._fail_each(None if keys is None else keys.take(refused), take(rows, refused), causes)
         is_kept = np.ones(count, bool)
         is_kept[refused] = False
         return np.flatnonzero(is_kept)
@@ -120,12 +125,12 @@ class Calls:
         if self._step.on_error == STOP or not isinstance(error, Exception):
             self._failed(BlockShown(rows), error, None)
             return
-        self._fail_each(keys, rows, error)
+        self._fail_each(keys, rows, repeat(error, count_of(rows)))
 
-    def _fail_each(self, keys: Keys | None, rows: Rows, error: BaseException) -> None:
+    def _fail_each(self, keys: Keys | None, rows: Rows, errors: Iterable[BaseException]) -> None:
         events = shown(rows)
         own = [None] * len(events) if keys is None else keys.tolist()
-        for event, key in zip(events, own, strict=True):
+        for event, key, error in zip(events, own, errors, strict=True):
             self._failed(event, error, key)
 
 
@@ -181,13 +186,17 @@ def returned(step: Step, output: Any, keys: Keys | None, count: int) -> Given | 
     if output is None:
         return None
     rows = _as_rows(output)
+    if not count_of(rows):
+        return None
+    of = None if at is None else indexes(at, count)
+    if of is not None and len(of) != count_of(rows):
+        raise ValueError(f"it returned {count_of(rows)} rows and {len(of)} indexes")
+    if isinstance(rows, list) and type(None) in set(map(type, rows)):
+        rows, of = _without_none(rows, of, count)
     got = count_of(rows)
     if not got:
         return None
-    if at is not None:
-        of = indexes(at, count)
-        if len(of) != got:
-            raise ValueError(f"it returned {got} rows and {len(of)} indexes")
+    if of is not None:
         return (None if keys is None else keys.take(of)), rows
     if keys is None or got == count:
         return keys, rows
@@ -203,6 +212,14 @@ def returned(step: Step, output: Any, keys: Keys | None, count: int) -> Given | 
         "has. Return (rows, indexes): for each row the index of the row it was made of"
     )
     return LostKeys(got, why), rows
+
+
+def _without_none(rows: list[Any], of: Array | None, count: int) -> tuple[list[Any], Array | None]:
+    """Return rows without those that are None, and the rows of the input that they are of."""
+    if of is None and len(rows) == count:
+        of = np.arange(count)
+    kept = [at for at, row in enumerate(rows) if row is not None]
+    return [rows[at] for at in kept], None if of is None else of[kept]
 
 
 def _as_rows(output: Any) -> Rows:

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from wallaroo.engine.columnar.rows import Rows, batch_of_table, events_of, form_of_rows
-from wallaroo.vectorized.row_error import RowError
+from wallaroo.vectorized.row_error import Inconvertible, RowError
 from wallaroo.vectorized.steps import Form
 
 Array = np.ndarray[Any, Any]
@@ -26,10 +26,6 @@ VALUE = "value"  # the name of the only column, if it has none
 _EXACT_MAX = 1 << 53  # below, each integer is a float
 # types of Arrow to which only values of one type are converted
 _STRICT = {pa.int64(), pa.string(), pa.bool_(), pa.null()}
-
-
-class Inconvertible(ValueError):
-    """Rows that have no common form, or a row that has none."""
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from wallaroo.engine.columnar.columns.row_times import RowTimes
 from wallaroo.engine.columnar.columns.word_table import WordTable, words_of
 from wallaroo.engine.time.stage_time import StageTime
 from wallaroo.steps.keys import WANTED
-from wallaroo.vectorized.row_error import RowError
+from wallaroo.vectorized.row_error import RowError, RowErrors
 
 Array = np.ndarray[Any, Any]
 FIXED = "SVUiu"  # kinds of numpy's dtypes whose bytes are compared as they are
@@ -252,7 +252,7 @@ def _checked_list(keys: list[Any]) -> CodedKeys:
         except TypeError as error:
             wrong[at] = error
     if wrong:
-        raise RowError(list(wrong), next(iter(wrong.values())))
+        raise RowErrors(wrong)
     return keys_of_list(keys)
 
 

@@ -33,6 +33,7 @@ from wallaroo.engine.operators.outputs import as_bytes
 from wallaroo.engine.stages.event_stages import PASS_THROUGH, producer_of
 from wallaroo.engine.stages.stage_builder import Policy
 from wallaroo.steps.kinds import Encoder, Step
+from wallaroo.vectorized.row_error import RowErrors
 from wallaroo.vectorized.steps import BatchEncoder, BatchKeyExtractor, Form
 
 # whose values are the same in a record batch (pandas has no null beside NaN)
@@ -134,7 +135,7 @@ def encoded(
     calls = Calls(encoder, failed)
 
     def call(keys: Keys | None, rows: Rows) -> list[bytes]:
-        return outputs_of(encode(given_as(form, rows)))
+        return outputs_of(encode(given_as(form, rows)), count_of(rows))
 
     def process(keys: Any, rows: Rows) -> None:
         for done in calls(keys, rows, call):
@@ -143,10 +144,35 @@ def encoded(
     return process
 
 
-def outputs_of(returned: Any) -> list[bytes]:
-    """Return an encoder's result as one output per row.  Raises TypeError for any other result."""
+def outputs_of(returned: Any, count: int) -> list[bytes]:
+    """Return an encoder's result as one output per row, without those that are None.
+
+    Raises TypeError or ValueError for any other result, RowErrors for rows whose outputs are wrong.
+    """
     if returned is None:
         return []
+    outputs = _listed(returned)
+    if len(outputs) != count:
+        raise ValueError(
+            f"it returned {len(outputs)} outputs for {count} rows; return an output per row, or "
+            "None for a row that has none"
+        )
+    if set(map(type, outputs)) == {bytes}:
+        return outputs
+    encoded: list[bytes] = []
+    wrong: dict[int, Exception] = {}
+    for at, output in enumerate(outputs):
+        try:
+            if output is not None:
+                encoded.append(as_bytes(output))
+        except (TypeError, ValueError) as error:
+            wrong[at] = error
+    if wrong:
+        raise RowErrors(wrong)
+    return encoded
+
+
+def _listed(returned: Any) -> list[Any]:
     if isinstance(returned, np.ndarray):
         return _of_numpy(returned)
     if isinstance(returned, pa.ChunkedArray):
@@ -154,22 +180,18 @@ def outputs_of(returned: Any) -> list[bytes]:
     if isinstance(returned, pa.Array):
         return _of_arrow(returned)
     if isinstance(returned, (list, tuple)) or type(returned).__name__ == "Series":
-        return [
-            output if type(output) is bytes else as_bytes(output)
-            for output in returned
-            if output is not None
-        ]
+        return list(returned)
     raise TypeError(
         f"an encoder of blocks returns a list of bytes or str, an array, or None, not "
         f"{type(returned).__name__}"
     )
 
 
-def _of_arrow(returned: pa.Array) -> list[bytes]:
+def _of_arrow(returned: pa.Array) -> list[Any]:
     if returned.null_count or not (
         pa.types.is_string(returned.type) or pa.types.is_binary(returned.type)
     ):
-        return [as_bytes(output) for output in returned.to_pylist() if output is not None]
+        return list(returned.to_pylist())
     _, ends, content = returned.buffers()
     first = returned.offset
     places = np.frombuffer(ends, np.int32)[first : first + len(returned) + 1].tolist()
@@ -177,7 +199,7 @@ def _of_arrow(returned: pa.Array) -> list[bytes]:
     return [whole[begin:end] for begin, end in pairwise(places)]
 
 
-def _of_numpy(returned: np.ndarray[Any, Any]) -> list[bytes]:
+def _of_numpy(returned: np.ndarray[Any, Any]) -> list[Any]:
     if returned.dtype.names is not None:
         packed = packed_rows(returned, None)
         size = layout_of(returned.dtype).packed.itemsize
@@ -187,4 +209,4 @@ def _of_numpy(returned: np.ndarray[Any, Any]) -> list[bytes]:
         return list(rows.view(f"V{rows.shape[1]}").reshape(-1).tolist())
     if returned.dtype.kind in "SV":
         return list(returned.tolist())
-    return [as_bytes(output) for output in returned.tolist() if output is not None]
+    return list(returned.tolist())

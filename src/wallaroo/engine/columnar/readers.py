@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
+
 from wallaroo.engine.columnar.calls import Calls, returned
 from wallaroo.engine.columnar.keys import keys_of_list
 from wallaroo.engine.columnar.rows import count_of
@@ -13,7 +15,9 @@ from wallaroo.engine.operators.interface import Emit
 from wallaroo.engine.stages.readers import Keyed, Payloads, decode_keyed
 from wallaroo.protocols.framing import Framing, frame_splitter
 from wallaroo.steps.kinds import Decoder
+from wallaroo.vectorized.row_error import Inconvertible
 from wallaroo.vectorized.steps import BatchDecoder
+from wallaroo.vectorized.valid_rows import require_valid
 
 # frames to decode at once: a block's columns then fit into a core's second-level cache
 GATHERED_BYTES = 256 * 1024
@@ -27,7 +31,13 @@ def payloads_to_blocks(
     calls = Calls(decoder, failed)
 
     def call(keys: Any, payloads: Any) -> Any:
-        return returned(decoder, decode(payloads), None, len(payloads))
+        decoded = returned(decoder, decode(payloads), None, len(payloads))
+        if decoded is not None and isinstance(decoded[1], pa.RecordBatch):
+            try:
+                require_valid(decoded[1])
+            except ValueError as error:
+                raise Inconvertible(str(error)) from error
+        return decoded
 
     def run(payloads: Payloads) -> None:
         waiting = list(payloads)
