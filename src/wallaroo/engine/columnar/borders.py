@@ -74,15 +74,14 @@ def flow_of(plan: Plan, stage: Stage) -> Flow:
     has_keys = plan.source_of(stage) is None
     is_block = begins
     steps: list[Step] = []
-    before = producer_of(plan, replace(stage, steps=()))
-    for step in stage.steps:
+    for place, step in enumerate(stage.steps):
         if step.takes_blocks != is_block:
+            before = producer_of(plan, replace(stage, steps=stage.steps[:place]))
             steps.append(_border(is_block, has_keys, before, step))
             is_block = step.takes_blocks
         steps.append(step)
-        before = step
     if wanted is not None and wanted != is_block:
-        steps.append(_border(is_block, has_keys, before, None))
+        steps.append(_border(is_block, has_keys, producer_of(plan, stage), None))
         is_block = wanted
     return Flow(replace(stage, steps=tuple(steps)), begins, is_block)
 

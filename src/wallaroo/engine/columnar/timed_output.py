@@ -50,13 +50,15 @@ def timed_output(plan: Plan, stage: Stage, exchange: Any, time: StageTime, polic
     assert isinstance(extractor, BatchKeyExtractor)  # all others accept events
     keys_of = keys_by(extractor)
     calls = Calls(extractor, policy(extractor))
+    producer = producer_of(plan, stage)
     put: Any
     if leave.keeps_rows:
         put = _as_rows(exchange, calls, time)
     elif leave.pre_aggregated is not None:
-        put = _AddingUp(leave.pre_aggregated, exchange.aggregation, time, policy).put
+        step = leave.pre_aggregated
+        put = _AddingUp(step, exchange.aggregation, time, policy, producer).put
     else:
-        put = _as_events(exchange, producer_of(plan, stage), time, policy)
+        put = _as_events(exchange, producer, time, policy)
 
     def call(times: Any, rows: Rows) -> tuple[RowTimes, Keys, Rows]:
         return times, keys_of(rows), rows
@@ -95,6 +97,7 @@ class _AddingUp:
         aggregation: PartialAggregation,
         time: StageTime,
         policy: Policy,
+        producer: Step,
     ):
         self._aggregation = aggregation
         calls = calls_of(step.aggregation)
@@ -113,7 +116,7 @@ class _AddingUp:
         self._add_row = emit_partial_aggregates(
             lambda event: self._key, whole, aggregation, time, failed, failed, failed
         )
-        self._explode = exploding(self._add_event, step, failed)
+        self._explode = exploding(self._add_event, producer, policy(producer))
 
     def put(self, times: RowTimes, keys: Keys, rows: Rows) -> None:
         """Add rows to the accumulators of their keys and panes."""

@@ -342,13 +342,14 @@ def source_of(plan: Plan, stage: Stage) -> SourcePlan:
 
 
 def producer_of(plan: Plan, stage: Stage) -> Step:
-    """Return the step that emits the events that leave the stage.
+    """Return the step that returned the events that leave the stage.
 
     It is the one to name for an event that cannot leave.  If several meet in a stage without steps,
     it is one of them.
     """
-    if stage.steps:
-        return stage.steps[-1]
+    for step in reversed(stage.steps):
+        if not isinstance(step, EventTime):  # which passes events on
+            return step
     if isinstance(stage.entry, SourceEntry):
         return source_of(plan, stage).decoder
     if isinstance(stage.entry, BranchEntry):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 import wallaroo
+from wallaroo.aggregations import Last
 from wallaroo.engine.columnar.forms import as_form
 from wallaroo.engine.columnar.rows import events_of
 from wallaroo.serdes import Json
@@ -190,20 +192,49 @@ def test_values_that_a_column_would_change_have_no_common_one(values: list[Any])
 @wallaroo.batch_computation(on_error="dead-letter")
 def old_times(rows: NDArray[Any]) -> pa.RecordBatch:
     seconds = np.where(rows["v"] < 0, -(10**11), rows["v"])
-    return pa.RecordBatch.from_pydict({"at": pa.array(seconds, pa.timestamp("s"))})
+    columns = {"v": rows["v"], "old": pa.array(seconds, pa.timestamp("s"))}
+    return pa.RecordBatch.from_pydict({**columns, "at": np.arange(len(rows)) + 1e9})
 
 
-def test_a_row_that_is_no_event_fails_alone_in_the_step_that_returned_it() -> None:
+@wallaroo.computation
+def same(row: Any) -> Any:
+    return row
+
+
+@wallaroo.batch_key_extractor
+def by_value(rows: pa.RecordBatch) -> pa.Array:
+    return rows.column("v")
+
+
+BEFORE_EVENTS: dict[str, Callable[[Any], Any]] = {
+    "sink": lambda rows: rows,
+    "step": lambda rows: rows.to(same),
+    "shuffle": lambda rows: rows.key_by(by_value).to(same),
+    "sink after shuffle": lambda rows: rows.key_by(by_value),
+    "timed shuffle": lambda rows: rows.with_event_time("at").key_by(by_value).to(same),
+    "windows": lambda rows: (
+        rows.with_event_time("at")
+        .key_by(by_value)
+        .to(wallaroo.range_windows(wallaroo.minutes(1)).over(Last(lambda row: row["v"])))
+    ),
+}
+
+
+@pytest.mark.parametrize("place", BEFORE_EVENTS)
+def test_a_row_that_is_no_event_fails_alone_in_the_step_that_returned_it(place: str) -> None:
     """Year -1199 is a timestamp in Arrow, and no ``datetime``."""
-    source = wallaroo.source("s", wallaroo.FileSourceConfig("s", "x", Json().decoder))
+    source = wallaroo.source("s", wallaroo.FileSourceConfig("s", "x", wallaroo.json_lines()))
     application = wallaroo.build_application(
         "app",
-        source.to(old_times).to_sink(wallaroo.StdoutSinkConfig(wallaroo.encoder(str))),
+        BEFORE_EVENTS[place](source.to(old_times)).to_sink(
+            wallaroo.StdoutSinkConfig(wallaroo.encoder(str))
+        ),
         dead_letters=wallaroo.FileSinkConfig("letters"),
     )
 
     done = run_local(application, {"s": [b'{"v":0}', b'{"v":-1}', b'{"v":1}']}, tasks=1)
 
     assert len(done.outputs) == 2
+    assert len(done.dead_letters) == 1
+    assert "out of range" in done.dead_letters[0]["event"]
     assert done.errors == {"old_times": 1}
-    assert "at" in done.dead_letters[0]["event"]
