@@ -51,7 +51,10 @@ def as_form(rows: Rows, form: Form) -> Rows:
             return list(events_of(rows))
         if form is Form.NUMPY and present is Form.LIST:
             return _numpy_of_list(rows)
-        return _FROM_ARROW[form](as_arrow(rows))
+        batch = as_arrow(rows)
+        if form is not Form.ARROW and not batch.num_columns:
+            raise ValueError(f"rows without columns make no {form.value}")
+        return _FROM_ARROW[form](batch)
 
 
 def as_arrow(rows: Rows) -> pa.RecordBatch:
@@ -159,9 +162,10 @@ def _require_common(kinds: set[type], name: str) -> None:
 def _numpy_of_list(events: list[Any]) -> Array:
     if events and not isinstance(events[0], Mapping):
         return _array(VALUE, events)
-    return _structured(
-        {name: _array(name, values) for name, values in _same_columns(events).items()}
-    )
+    columns = _same_columns(events)
+    if not columns:
+        raise ValueError("events without columns make no numpy array")
+    return _structured({name: _array(name, values) for name, values in columns.items()})
 
 
 def _numpy_of_arrow(batch: pa.RecordBatch) -> Array:

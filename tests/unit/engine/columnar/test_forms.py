@@ -167,6 +167,15 @@ def test_a_null_does_not_change_integers_of_a_data_frame(kind: Any) -> None:
     assert as_form(batch.slice(0, 1), Form.PANDAS)["i"].dtype == kind.to_pandas_dtype()
 
 
+@ANY_FORM
+def test_an_event_without_columns_is_not_lost(form: Form) -> None:
+    rows, errors = _passed(form, [{}])
+
+    assert (rows == [{}]) is (form is Form.ARROW)
+    assert len(rows) + len(errors) == 1
+    assert form is Form.ARROW or "without columns" in errors[0]
+
+
 def test_a_column_named_value_keeps_its_name_in_an_array() -> None:
     batch = pa.RecordBatch.from_pydict({"value": [5]})
 
