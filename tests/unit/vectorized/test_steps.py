@@ -347,7 +347,11 @@ def test_what_encoders_of_blocks_return(result: Any, outputs: list[bytes]) -> No
     assert run_step(encode, [list(range(count))]) == outputs
 
 
-@pytest.mark.parametrize("result", [[b"a"], [], [b"a", b"b", b"c"], pa.array(["a"])], ids=repr)
+@pytest.mark.parametrize(
+    "result",
+    [[b"a"], [], [b"a", b"b", b"c"], pa.array(["a"])],
+    ids=["fewer", "none", "more", "fewer in Arrow"],
+)
 def test_an_encoder_of_blocks_returns_an_output_per_row(result: Any) -> None:
     @wallaroo.batch_encoder
     def encode(rows: list[Any]) -> Any:
