@@ -14,6 +14,7 @@ from typing import Any
 
 from wallaroo.cli.state.looking import loads_of, open_files_allowed
 from wallaroo.cli.terminal.formatting import print_table
+from wallaroo.cli.terminal.options import whole
 from wallaroo.errors import optional_library
 from wallaroo.state.store.stored_checkpoint import checkpoint_folder
 from wallaroo.user_code.references import load
@@ -51,7 +52,7 @@ def add_parser(subparsers: Any) -> None:
     form.add_argument("--csv", action="store_true", help="print lines of CSV, with a head")
     parser.add_argument(
         "--limit",
-        type=int,
+        type=whole(0),
         default=LIMIT_DEFAULT,
         metavar="N",
         help="rows of the table for people (default: %(default)s)",

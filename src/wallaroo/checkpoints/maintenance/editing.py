@@ -50,7 +50,12 @@ def remove_keys(root: Path, step: str, keys: Sequence[Sequence[Key]]) -> Removal
     Raises CheckpointError, with nothing changed, if one of them has no state there, or if the step
     keeps events of several keys together.
     """
-    return _remove(root, step, lambda state: _found(state, step, keys), f"{len(keys)} keys")
+    return _remove(
+        root,
+        step,
+        lambda state: _found(state, step, keys),
+        f"{len(keys)} key{'s' if len(keys) > 1 else ''}",
+    )
 
 
 def remove_step(root: Path, step: str) -> Removal:

@@ -27,7 +27,7 @@ from wallaroo.cli.application.loading import load_application
 from wallaroo.cli.state.keys import candidates
 from wallaroo.cli.terminal.formatting import counted
 from wallaroo.cli.terminal.options import add_application, application_args
-from wallaroo.errors import CheckpointError
+from wallaroo.errors import CheckpointError, PipelineError, Problem
 from wallaroo.state.store.stored_checkpoint import checkpoint_folder
 from wallaroo.user_code.references import load
 
@@ -195,20 +195,29 @@ def rollback_command(options: argparse.Namespace) -> None:
 
 def drop_command(options: argparse.Namespace) -> None:
     """Remove state; print the number of entries removed."""
-    if bool(options.keys) == options.all:
-        raise CheckpointError(
-            "Name the keys to remove, or give --all to remove all state of the step."
-        )
+    _require_one_choice(options)
     if options.all:
         removal = remove_step(options.folder, options.step)
     else:
-        meanings = [_meanings(key, options.key_type) for key in options.keys]
+        meanings = [_meanings(key, options.key_type) for key in dict.fromkeys(options.keys)]
         removal = remove_keys(options.folder, options.step, meanings)
     if not removal.entries:
         print(f"step '{options.step}' has no state at commit {removal.commit}")
         return
     entries = counted(removal.entries, "entry", "entries")
     print(f"removed {entries} of step '{options.step}' as commit {removal.commit}")
+
+
+def _require_one_choice(options: argparse.Namespace) -> None:
+    """Raise PipelineError unless either keys are named or all are meant."""
+    what = ""
+    if not (options.keys or options.all):
+        what = "neither keys nor --all were given."
+    elif options.all and (options.keys or options.key_type):
+        what = f"--all was given beside {'keys' if options.keys else '--key-type'}."
+    if what:
+        fix = "Name the keys to remove, or give --all alone to remove all state of the step."
+        raise PipelineError(Problem("wallaroo state drop", "", what, fix))
 
 
 def rename_command(options: argparse.Namespace) -> None:

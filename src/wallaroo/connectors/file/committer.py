@@ -178,11 +178,11 @@ class FileCommitter(SinkCommitter):
 
     def _foreign(self, what: str, history: CommitHistory, moved: str = "it") -> PeerError:
         """Return the error for output that is not this checkpoint's."""
-        deleting = "" if history.last.exists else ", or set overwrite=True to delete it"
-        return PeerError(
-            f"{self._place.target} holds {what}. Nothing was changed. Move {moved} to another "
-            f"place, choose another path{deleting}."
-        )
+        ways = [f"Move {moved} to another place", "choose another path"]
+        if not history.last.exists:
+            ways.append("set overwrite=True to delete it")
+        listed = f"{', '.join(ways[:-1])}, or {ways[-1]}"
+        return PeerError(f"{self._place.target} holds {what}. Nothing was changed. {listed}.")
 
     def _foreign_sink(self, sink: str) -> PeerError:
         return PeerError(

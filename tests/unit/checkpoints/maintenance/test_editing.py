@@ -89,7 +89,6 @@ def test_sinks_see_the_batch_before_an_edit_as_their_last(
     [
         (("count", "k1", "absent"), "step 'count' has no key 'absent' at commit 2. Nothing was"),
         (("unknown", "k1"), "has no state step 'unknown'"),
-        (("count",), "Name the keys to remove, or give --all"),
         (("count", "k1", "--key-type", "int"), "no int can be read from key 'k1'"),
     ],
 )
@@ -103,6 +102,34 @@ def test_what_cannot_be_removed_is_reported_and_nothing_is(
     assert code == 1
     assert message in errors
     assert CheckpointReader(book.root).at().commit.batch == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "neither keys nor --all were given"),
+        (("k1", "--all"), "--all was given beside keys"),
+        (("--all", "--key-type", "int"), "--all was given beside --key-type"),
+    ],
+)
+def test_a_command_line_that_names_no_keys_or_both_them_and_all_is_wrong(
+    arguments: tuple[str, ...], message: str, begin: Callable[..., Any], wallaroo: Run
+) -> None:
+    book = filled(begin)
+
+    code, _, errors = wallaroo("state", "drop", book.root, "count", *arguments)
+
+    assert (code, message in errors) == (2, True)
+    assert CheckpointReader(book.root).at().commit.batch == 2
+
+
+def test_a_key_that_is_named_twice_is_removed_and_counted_once(
+    begin: Callable[..., Any], wallaroo: Run
+) -> None:
+    book = filled(begin)
+    wallaroo("state", "drop", book.root, "count", "k1", "k1")
+    listed = wallaroo("state", "list", "--commits", "--checkpoint", book.root)[1]
+    assert "removed 1 key of step 'count'" in listed
 
 
 def test_nothing_is_removed_from_a_running_application(
