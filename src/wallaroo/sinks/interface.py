@@ -225,6 +225,11 @@ class SinkConfig(ABC):
         return ""
 
     @property
+    def written_form(self) -> str:
+        """Return in words what its files hold, or "" if it writes none; checkpoints note it."""
+        return ""
+
+    @property
     def bound_by(self) -> str:
         """Return the option for which its receiver has to have all earlier output, or "".
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from wallaroo.checkpoints.maintenance.check_log import check_log, read_commits
 from wallaroo.checkpoints.maintenance.check_outputs import check_outputs
+from wallaroo.checkpoints.maintenance.check_plan import check_plan
 from wallaroo.checkpoints.maintenance.check_savepoint import check_savepoint
 from wallaroo.checkpoints.maintenance.check_spool import check_spool
 from wallaroo.checkpoints.maintenance.check_view import check_view
@@ -23,6 +24,7 @@ CHECKERS: tuple[Checker, ...] = (
     check_view,
     check_spool,
     check_outputs,
+    check_plan,
     check_savepoint,
 )
 ATTEMPTS = 5  # per checker, while a run deletes files that it no longer needs

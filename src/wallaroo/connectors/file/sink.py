@@ -55,6 +55,10 @@ class FileSinkConfig(SinkConfig):
                 f"form={self.form!r} is unknown.", f"Choose one of {', '.join(map(repr, FORMS))}."
             )
 
+    @property
+    def written_form(self) -> str:
+        return "outputs as they are" if self.form == "raw" else self.form
+
     def writer(self, context: WriteContext) -> SinkWriter:
         return FormWriter(context, self.form)
 

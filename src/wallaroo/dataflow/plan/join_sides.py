@@ -18,6 +18,7 @@ from wallaroo.dataflow.plan.model import (
     ToExchange,
     last_step_of,
 )
+from wallaroo.steps.joins.step import Dedupe
 
 SIDES = ("left", "right")
 
@@ -31,8 +32,12 @@ def noted_joins(plan: Plan) -> dict[str, dict[str, Any]]:
             how = getattr(spec, "how", None)
             if how is None:
                 continue
-            sides = {SIDES[number]: names for number, names in _sides(plan, stage).items()}
+            sides: dict[str, Any] = {
+                SIDES[number]: names for number, names in _sides(plan, stage).items()
+            }
             span = getattr(spec, "within_ns", None)
+            if isinstance(step, Dedupe):
+                sides["by"] = getattr(step.function, "__name__", "")
             noted[step.step_name] = {"kind": step.kind, "how": how, "span_ns": span, **sides}
     return noted
 
@@ -120,13 +125,22 @@ def _moved(was: dict[str, Any], now: dict[str, Any]) -> str:
     return ""
 
 
-def changed_spans(
+def changed_joins(
     before: Mapping[str, dict[str, Any]], after: Mapping[str, dict[str, Any]]
 ) -> Iterator[str]:
-    """Yield a sentence for each join with another span."""
+    """Yield a sentence for each join with another span, or ``dedupe`` by another function."""
     for name, was in before.items():
         now = after.get(name)
-        if now is not None and was["span_ns"] != now["span_ns"]:
+        if now is None:
+            continue
+        by = now.get("by")
+        if was.get("by", by) != by:
+            yield (
+                f"Step '{name}' compares events by '{by}' instead of '{was['by']}': what it keeps "
+                f"was returned by the former function, and is compared with what the new one "
+                f"returns."
+            )
+        if was["span_ns"] != now["span_ns"]:
             yield (
                 f"Step '{name}' has the span {_span(now['span_ns'])} instead of "
                 f"{_span(was['span_ns'])}: it counts for what waits, too; what was let go is gone."

@@ -24,7 +24,7 @@ from wallaroo.dataflow.plan.accumulators import (
     in_words,
     noted_accumulators,
 )
-from wallaroo.dataflow.plan.join_sides import changed_spans, noted_joins, refused_joins
+from wallaroo.dataflow.plan.join_sides import changed_joins, noted_joins, refused_joins
 from wallaroo.dataflow.plan.model import (
     BranchEntry,
     Plan,
@@ -428,7 +428,7 @@ def _changes(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
         left = "nothing waits for it" if noun == "Sink" else "it kept nothing"
         yield from (f"{noun} '{name}' is gone; {left}." for name in _unlike(gone, new))
     yield from _moved_sinks(before, after)
-    yield from changed_spans(before.get("joins", {}), after.get("joins", {}))
+    yield from changed_joins(before.get("joins", {}), after.get("joins", {}))
     yield from changed_timing(before, after)
     yield from changed_attributes(before, after)
     for name, kind in after["steps"].items():
@@ -453,4 +453,9 @@ def _moved_sinks(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]
             yield (
                 f"Sink '{name}' wrote to {place_of(was)} and writes to {place_of(now)} now: what "
                 f"has left stays where it is; waiting and new output goes to the new place."
+            )
+        if "writes" in was and was["writes"] != now.get("writes", was["writes"]):
+            yield (
+                f"Sink '{name}' wrote {was['writes']} and writes {now['writes']} now: if these "
+                f"follow in the same file, it can be read in neither form."
             )

@@ -49,6 +49,8 @@ def noted(config: Any) -> dict[str, str]:
         notes["columns"] = ", ".join(columns)
     if form := getattr(config, "staged_form", ""):
         notes["form"] = form
+    if written := getattr(config, "written_form", ""):
+        notes["writes"] = written
     if bound_by := getattr(config, "bound_by", ""):
         notes["bound_by"] = bound_by
     return notes

@@ -20,6 +20,7 @@ from wallaroo.sinks.queued.pending import PendingBatch, PendingList
 from wallaroo.sinks.staging import StagedWriter
 from wallaroo.spool import folder_of
 from wallaroo.spool.writer import SpoolWriter
+from wallaroo.state.log.layout import with_checksum
 from wallaroo.state.views.environments import close_environments
 
 Run = Callable[..., tuple[int, str, str]]
@@ -77,6 +78,21 @@ def test_a_damaged_delta_is_reported_with_the_state_it_is_needed_for(
     )
     assert "go back to commit 1" in out
     assert "commits whose state is whole: 0 to 1" in out
+
+
+def test_a_damaged_plan_is_reported_and_one_that_was_removed_is_not(
+    book: Any, wallaroo: Run
+) -> None:
+    plan = book.root / "plan.json"
+    plan.write_bytes(with_checksum('{"format": 1}').replace(b'"format": 1', b'"format": 2'))
+
+    code, out, _ = wallaroo("state", "verify", book.root)
+
+    assert code == 1
+    assert "DAMAGED plan.json\n  the checksum of plan.json is wrong" in out
+    assert "or remove it: the next run then compares nothing" in out
+    plan.unlink()
+    assert wallaroo("state", "verify", book.root)[0] == 0
 
 
 def test_the_newest_commit_is_missed(book: Any, wallaroo: Run) -> None:

@@ -245,6 +245,41 @@ def test_the_policy_of_a_step_that_moved_by_lines_is_not_reported_as_changed() -
     assert compare(unnamed(4), unnamed(12)).reasons == moved
 
 
+def test_another_form_in_the_same_file_is_reported() -> None:
+    def writing(form: str) -> str:
+        sink = wallaroo.FileSinkConfig("out.txt", encode, form=form)
+        return dumps(plan(keyed().to(count).to_sink(sink)))
+
+    reason = (
+        "Sink 'file' wrote lines and writes frames now: if these follow in the same file, it can "
+        "be read in neither form."
+    )
+    assert compare(writing("lines"), writing("frames")).reasons == (reason,)
+    earlier = json.loads(writing("lines"))
+    del earlier["sinks"]["file"]["writes"]
+    assert compare(json.dumps(earlier), writing("frames")).verdict is Verdict.SAME
+
+
+def test_dedupe_by_another_function_is_reported() -> None:
+    def by(function: Any) -> str:
+        dedupe = keyed().dedupe(function, within=wallaroo.seconds(5), name="once")
+        return dumps(plan(dedupe.to_sink(SINK)))
+
+    def length(text: str) -> int:
+        return len(text)
+
+    def first(text: str) -> str:
+        return text[:1]
+
+    comparison = compare(by(length), by(first))
+
+    assert comparison.verdict is Verdict.CHANGED
+    assert comparison.reasons == (
+        "Step 'once' compares events by 'first' instead of 'length': what it keeps was returned "
+        "by the former function, and is compared with what the new one returns.",
+    )
+
+
 def with_header(length: int, fmt: str) -> Any:
     other = wallaroo.decoder(length, fmt)(decode.function)
     return tcp("in", decoder=other).key_by(first_letter).to(count).to_sink(SINK)
