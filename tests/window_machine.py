@@ -127,7 +127,9 @@ class WindowMachine:
         if self.panes is not None:
             live = LivePanes(self.panes.store)
         context = MachineContext(self._calls, live, self._clock, self._emit, self._failed)
-        return live, machine_of(self._spec, context, self.watermark)
+        machine = machine_of(self._spec, context, self.watermark)
+        live.next_due = machine.next_due
+        return live, machine
 
     def _emit(self, key: Any, value: Any, time: int, watermark: int) -> None:
         self._results.append(Result(key, value, time))
@@ -164,7 +166,7 @@ class WindowMachine:
 
         Comes after ``advance``, as in an engine.
         """
-        self._live.flush(self._machine.next_due)
+        self._live.flush()
         if self.panes is not None:
             self.panes.commit()
         self._live, self._machine = self._begin()

@@ -36,7 +36,7 @@ SENTENCES = [
     ("cli.md", "instrumentation.tuning:HUNG_S", "no sign of life for {} s"),
     ("cli.md", "options:RETAINED_FREQUENT", "the resident host keeps at least {}"),
     ("exactly-once.md", "options:RETAINED_FREQUENT", "resident host at least {}"),
-    ("limits.md", "state.log.layout:VERSION", "formats 5 and {} can be continued"),
+    ("limits.md", "state.log.layout:VERSION", "formats 5 to {} can be continued"),
     ("operations.md", "runtime.lifecycle.sources:TAKE_OVER_S", "waits {} s for their ports"),
     ("scaling.md", "options:MICRO_BATCH_LEAST_MS", "a `--latency` below {}"),
     ("scaling.md", "options:RETAINED_FREQUENT", "at least {}, which"),

@@ -6,7 +6,6 @@ Their logic is in ``wallaroo.steps.joins``; this connects it to the engine's ent
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from wallaroo.engine.operators.fusing import fused
@@ -76,7 +75,8 @@ def late_of_join(step: Any, site: Site) -> Late | None:
 
 
 def _operator(machine: Any, live: Live) -> Operator:
-    return Operator(machine.process, machine.advance, partial(live.flush, machine.next_due))
+    live.next_due = machine.next_due
+    return Operator(machine.process, machine.advance, live.flush)
 
 
 def build_latest(step: LatestJoin[Any], site: Site) -> Operator:

@@ -37,12 +37,8 @@ def build(step: WindowStep[Any, Any], site: Site) -> Operator:
         lost=site.lost,
     )
     machine = machine_of(step.spec, context, site.began_ns)
-    return Operator(
-        machine.process,
-        machine.advance,
-        flush=lambda: live.flush(machine.next_due),
-        merge=machine.merge,
-    )
+    live.next_due = machine.next_due
+    return Operator(machine.process, machine.advance, live.flush, merge=machine.merge)
 
 
 def live_of(store: OperatorState) -> Live:

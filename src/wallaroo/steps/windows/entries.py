@@ -9,6 +9,8 @@ Invariants:
   and a batch writes those it touched.
 * For every key with entries there is a row in the order of time, at the next watermark at which one
   of them has something to do, or before.  So firing is a range scan, not a lookup of every key.
+  The row of a key whose entries have something to do later than before stays: it is not written
+  again until it is due.
 * After a batch whose watermark was ``w`` every row is later than ``w``.
 """
 
@@ -61,6 +63,8 @@ def unpack_slot(packed: bytes) -> Slot:
 AT_END = FINAL_WATERMARK - 1  # ``when`` of entries that are due only at the end of input
 ROW = 0  # the name of a key's rows
 
+NextDue = Callable[[Slot, Any], int]
+
 
 class Entries(Protocol):
     """Objects by key and slot.  They are those of the last commit, with those put since."""
@@ -111,13 +115,17 @@ class Live:
     """The entries that one task has touched in one batch, as mutable objects.
 
     ``finds_all``: keys have few entries, and several of a key are wanted in most batches.
+    ``next_due``: that of the machine that has the entries.
     """
+
+    next_due: NextDue
 
     def __init__(self, entries: Entries, rows: Rows):
         self.finds_all = False
         self._slots: dict[Slot, dict[Any, Any]] = {}
         self._subs: dict[Slot, bytes] = {}
         self._unread: dict[Any, list[Slot]] = {}  # by key, for keys whose rows were taken
+        self._row_by: dict[Any, int] = {}  # by key: when there is a row, at the latest
         self._entries = entries
         self._rows = rows
 
@@ -140,10 +148,13 @@ class Live:
             return objects[key]
         if self.finds_all:
             self._entries.find_all((key,))
-        found = self._entries.get(key, self._sub(slot))
-        if found is not None:
-            objects[key] = found
-        return found
+        value = self._entries.get(key, self._sub(slot))
+        if value is not None:
+            objects[key] = value
+            due = self.next_due(slot, value)
+            if due < self._row_by.get(key, FINAL_WATERMARK):
+                self._row_by[key] = due
+        return value
 
     def put(self, slot: Slot, key: Any, value: Any) -> None:
         """Create or replace an entry's object."""
@@ -192,8 +203,8 @@ class Live:
         due = (objects for slot, objects in self._slots.items() if slot.when <= until)
         return set().union(*due)
 
-    def flush(self, next_due: Callable[[Slot, Any], int]) -> None:
-        """Write the touched entries, and a row with each key's next time; keep nothing here."""
+    def flush(self) -> None:
+        """Write the touched entries, and rows with the keys' next times; keep nothing here."""
         rows: dict[Any, int] = {
             key: min(slot.when for slot in slots) for key, slots in self._unread.items() if slots
         }
@@ -201,12 +212,13 @@ class Live:
             sub = self._sub(slot)
             for key, value in objects.items():
                 self._entries.put(key, sub, value)
-                due = next_due(slot, value)
+                due = self.next_due(slot, value)
                 if due < rows.get(key, FINAL_WATERMARK):
                     rows[key] = due
             objects.clear()
         for key, due in rows.items():
-            self._rows.add(due, key, ROW)
+            if key in self._unread or due < self._row_by.get(key, FINAL_WATERMARK):
+                self._rows.add(due, key, ROW)
 
 
 def order_of(key: Any) -> tuple[str, Any]:

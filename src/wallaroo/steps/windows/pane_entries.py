@@ -135,9 +135,10 @@ class LivePanes(Live):
         for slot, committed in self._committed.items():
             committed.is_complete |= slot.when <= until
 
-    def flush(self, next_due: Callable[[Slot, Any], int]) -> None:
+    def flush(self) -> None:
         """Write the touched entries; note when the first one is due; keep nothing here."""
         earliest = FINAL_WATERMARK
+        next_due = self.next_due
         for slot, objects in self._slots.items():
             if not objects:
                 continue
