@@ -133,9 +133,10 @@ class SideOutputs:
             for step in stage.steps:
                 store = self.stores.get(step.step_name)
                 if store is not None:
-                    _note(times, store.due.earliest_ns(), watermark_lag_ns)
-                    if store.panes is not None:
-                        _note(times, store.panes.earliest_ns, watermark_lag_ns)
+                    due_ns = (  # panes need no rows: there is nothing to scan
+                        store.due.earliest_ns() if store.panes is None else store.panes.earliest_ns
+                    )
+                    _note(times, due_ns, watermark_lag_ns)
                     _note(clocks, store.due_processing.earliest_ns())
                     is_timed = step.expires_by_event_time
                     expiries, late_ns = (times, watermark_lag_ns) if is_timed else (clocks, 0)

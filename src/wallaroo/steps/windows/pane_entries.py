@@ -106,10 +106,6 @@ class LivePanes(Live):
         if key in self._committed_in(slot).keys:
             self._removed.setdefault(slot, []).append(key)
 
-    def slots(self, key: Any) -> list[Slot]:
-        """Return no slots: no key's own are looked for."""
-        return []
-
     def due(self, until: int, are_related: bool = False) -> dict[Slot, dict[Any, Any]]:
         """Return all entries whose slot is due, by slot, in order."""
         if self.soonest() <= until:

@@ -326,7 +326,7 @@ class RangeMachine:
         for key in keys:
             accumulator = live.slot(slot)[key]
             so_far = live.get(base, key)
-            if so_far is None:
+            if so_far is None and not self._are_by_pane:
                 so_far = self._first_of_base(base, key)
             try:
                 live.put(base, key, accumulator if so_far is None else absorb(so_far, accumulator))

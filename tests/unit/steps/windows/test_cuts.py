@@ -85,13 +85,16 @@ def run(
 
 times = st.lists(st.integers(0, 60), max_size=15)
 cut_lists = st.lists(st.integers(3, 20), max_size=12)
+shapes: dict[str, Any] = {
+    "range_ns": st.integers(4, 15),
+    "slide_ns": st.integers(1, 4),
+    "delay_ns": st.integers(0, 10),
+    "offset_ns": st.integers(0, 5),
+    "policy": st.sampled_from(sorted({*RANGE_POLICIES} - {"dead-letter"})),
+}
 specs = st.builds(
     RangeWindowSpec,
-    range_ns=st.integers(4, 15),
-    slide_ns=st.integers(1, 4),
-    delay_ns=st.integers(0, 10),
-    offset_ns=st.integers(0, 5),
-    policy=st.sampled_from(sorted({*RANGE_POLICIES} - {"dead-letter"})),
+    **shapes,
     early_ns=st.sampled_from([None, 3, 7]),
     lateness_ns=st.sampled_from([0, 8, 20]),
     corrected_ns=st.sampled_from([None, 5]),
@@ -113,14 +116,7 @@ def test_range_windows_are_the_same_however_input_is_cut(
 
 
 pane_specs = st.one_of(
-    st.builds(
-        RangeWindowSpec,
-        range_ns=st.integers(4, 15),
-        slide_ns=st.integers(1, 4),
-        delay_ns=st.integers(0, 10),
-        offset_ns=st.integers(0, 5),
-        policy=st.sampled_from(sorted({*RANGE_POLICIES} - {"dead-letter"})),
-    ),
+    st.builds(RangeWindowSpec, **shapes),
     st.builds(
         lambda span, early: RangeWindowSpec(span, span, early_ns=early),
         st.integers(2, 20),
