@@ -82,9 +82,10 @@ class MemoryEntries:
 
 
 class MemoryPanes:
-    """Entries by pane in memory, written by the engine's store of them."""
+    """Entries by pane in memory, written by the engine's store of them; ``written``: how many."""
 
     def __init__(self) -> None:
+        self.written = 0
         self._stored = StoredInMemory()
         self.store = PaneState(self._stored, Groups(0, 4, 4), pickle.dumps, pickle.loads)
 
@@ -96,7 +97,9 @@ class MemoryPanes:
 
     def commit(self) -> None:
         """Store what was written, and no more."""
-        self._stored.apply(self.store.changes())
+        changes = list(self.store.changes())
+        self.written += len(changes)
+        self._stored.apply(changes)
         self.store.release()
 
 

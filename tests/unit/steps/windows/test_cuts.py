@@ -135,6 +135,23 @@ def test_windows_stored_by_pane_have_the_results_of_those_stored_by_key(
     assert run(spec, parts, cuts, by_pane=True) == run(spec, parts, cuts)
 
 
+def test_a_pane_that_is_part_of_later_windows_is_not_written_again() -> None:
+    machine = WindowMachine(RangeWindowSpec(10, 5), Seen(), by_pane=True)
+    assert machine.panes is not None
+    machine.put("a", 1, 7)
+    machine.advance(8)
+    machine.commit()
+    assert (machine.panes.written, len(machine.panes.packed)) == (1, 1)
+
+    assert [result.value[1] for result in machine.advance(11)] == [(1,)]
+    machine.commit()
+    assert (machine.panes.written, len(machine.panes.packed)) == (1, 1)
+
+    assert [result.value[1] for result in machine.advance(15)] == [(1,)]
+    machine.commit()
+    assert (machine.panes.written, len(machine.panes.packed)) == (2, 0)  # it is removed
+
+
 @settings(max_examples=60, deadline=None)
 @given(pane_specs, times, cut_lists)
 def test_the_first_due_pane_is_known_after_each_batch(
