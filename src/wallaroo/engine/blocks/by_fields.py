@@ -92,7 +92,7 @@ def form_of(cls: Any) -> Form | None:
             return _tuples(cls)
         if pickle.loads(pickle.dumps(cls)) is not cls:
             return None
-        if _is_named_tuple(cls):
+        if is_named_tuple(cls):
             return _named_tuples(cls)
         if is_dataclass_of_fields(cls):
             names = [each.name for each in fields(cls)]
@@ -104,7 +104,7 @@ def form_of(cls: Any) -> Form | None:
     return None
 
 
-def _is_named_tuple(cls: type[Any]) -> bool:
+def is_named_tuple(cls: type[Any]) -> bool:
     made_of = getattr(cls.__new__, "__globals__", {})
     return cls.__bases__ == (tuple,) and "_tuple_new" in made_of and _is_pickled_as(tuple, cls)
 
@@ -119,6 +119,28 @@ def is_dataclass_of_fields(cls: Any) -> bool:
     )
 
 
+def slots_of(cls: type[Any]) -> tuple[str, ...] | None:
+    """Return the slots of a class whose objects are pickled as their attributes alone.
+
+    An object without slots is its ``__dict__``.  None: objects have parts of another kind, or both.
+    """
+    declared = [vars(each).get("__slots__") for each in cls.__mro__[:-1]]
+    names = tuple(name for each in declared if isinstance(each, tuple) for name in each)
+    if bool(names) == bool(cls.__dictoffset__) or not _is_pickled_as(object, cls):
+        return None
+    try:
+        probe = object.__new__(cls)
+        for name in names or ("field",):
+            object.__setattr__(probe, name, 1)
+        pickled = probe.__reduce_ex__(2)
+    except Exception:  # objects are more than their attributes
+        return None
+    attributes = dict.fromkeys(names or ("field",), 1)
+    state = (None, attributes) if names else attributes
+    is_plain = pickled == (copyreg.__newobj__, (cls,), state, None, None)  # type: ignore[attr-defined]  # typeshed lacks it
+    return names if is_plain else None
+
+
 def _is_struct(cls: type[Any]) -> bool:
     is_struct = issubclass(cls, msgspec.Struct) and not hasattr(cls, "__post_init__")
     return is_struct and not cls.__dictoffset__ and _is_pickled_as(msgspec.Struct, cls)
@@ -129,7 +151,9 @@ def _is_pickled_as(base: type[Any], cls: type[Any]) -> bool:
     own = {getattr(cls, name, None) for name in _PICKLING}
     own -= {getattr(base, name, None) for name in _PICKLING}
     is_registered = cls in copyreg.dispatch_table
-    return not is_registered and all(each.__module__ == "dataclasses" for each in own)
+    return not is_registered and all(
+        getattr(each, "__module__", "") == "dataclasses" for each in own
+    )
 
 
 def _named_tuples(cls: type[Any]) -> Form:

@@ -9,21 +9,31 @@ import copyreg
 import io
 import operator
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import fields
 from typing import Any
 
-from wallaroo.engine.blocks.by_fields import PLAIN_OR_NONE, is_dataclass_of_fields
+from wallaroo.engine.blocks.by_fields import (
+    PLAIN_OR_NONE,
+    is_dataclass_of_fields,
+    is_named_tuple,
+    slots_of,
+)
 
 _PROTOCOL = 5
+_BEGIN = b"\x80\x05"
+_CONTENT = slice(11, -1)  # a pickle without the protocol, the head of its frame, and the end
+_FRAME_MAX = 1 << 15  # bytes: larger pickles have several frames
+_NEW = b")\x81"  # an object without arguments
 _GENERATED = "<string>"  # the file of the methods that dataclasses generate
 
 
 class Reducers(dict[type[Any], Callable[[Any], Any]]):
-    """A pickler's dispatch table in which frozen dataclasses with slots have less to do.
+    """A pickler's dispatch table in which objects have less to do.
 
-    Their own methods look for the fields again for each object.  Here one is pickled as a call of
-    its class, which any unpickler understands.
+    Methods of frozen dataclasses with slots look for the fields again for each object.  Here one is
+    pickled as a call of its class, which any unpickler understands.  For objects that are their
+    ``__dict__``, ``object.__reduce_ex__`` looks for methods that they do not have.
     """
 
     def __init__(self, protocol: int):
@@ -33,24 +43,14 @@ class Reducers(dict[type[Any], Callable[[Any], Any]]):
     def __missing__(self, cls: type[Any]) -> Callable[[Any], Any]:
         if issubclass(cls, type):
             raise KeyError(cls)  # a class is pickled by its name
-        reduce = copyreg.dispatch_table.get(cls) or self._by_call(cls) or self._usual
-        self[cls] = reduce
-        return reduce
+        reduce = copyreg.dispatch_table.get(cls) or self._by_call(cls) or _by_dict(cls)
+        self[cls] = reduce or self._usual
+        return self[cls]
 
     def _by_call(self, cls: type[Any]) -> Callable[[Any], Any] | None:
-        is_slow = getattr(getattr(cls, "__getstate__", None), "__module__", "") == "dataclasses"
-        if (
-            not is_slow
-            or not is_dataclass_of_fields(cls)
-            or any(each.kw_only for each in fields(cls))
-        ):
+        values_of = _arguments(cls)
+        if values_of is None:
             return None
-        if cls.__init__.__code__.co_filename != _GENERATED:
-            return None
-        names = [each.name for each in fields(cls)]
-        if len(names) < 2:  # then it returns no tuple
-            return None
-        values_of: Callable[[Any], tuple[Any, ...]] = operator.attrgetter(*names)
         usual = self._usual
 
         def reduce(value: Any) -> Any:
@@ -60,7 +60,100 @@ class Reducers(dict[type[Any], Callable[[Any], Any]]):
         return reduce
 
 
+def _arguments(cls: type[Any]) -> Callable[[Any], tuple[Any, ...]] | None:
+    """Return a function from a frozen dataclass with slots to its arguments; None: it is none."""
+    is_slow = getattr(getattr(cls, "__getstate__", None), "__module__", "") == "dataclasses"
+    if not is_slow or not is_dataclass_of_fields(cls) or any(each.kw_only for each in fields(cls)):
+        return None
+    if cls.__init__.__code__.co_filename != _GENERATED:
+        return None
+    names = [each.name for each in fields(cls)]
+    if len(names) < 2:  # then it returns no tuple
+        return None
+    return operator.attrgetter(*names)
+
+
+def _by_dict(cls: type[Any]) -> Callable[[Any], Any] | None:
+    if slots_of(cls) != ():
+        return None
+    create: Any = copyreg.__newobj__  # type: ignore[attr-defined]  # typeshed lacks it
+    arguments = (cls,)
+    return lambda value: (create, arguments, value.__dict__ or None)
+
+
+class _Writers(dict[type[Any], Callable[[Any], bytes | None] | None]):
+    """Functions by class that pickle an object whose fields are plain values, else return None.
+
+    The pickle of the fields is put between opcodes that are equal for all objects of the class.
+    """
+
+    def __missing__(self, cls: type[Any]) -> Callable[[Any], bytes | None] | None:
+        writer = None
+        if cls.__module__ != "builtins":
+            try:
+                writer = _writer_of(cls)
+            except Exception:  # inspecting a class may raise anything
+                writer = None
+        self[cls] = writer
+        return writer
+
+
+def _writer_of(cls: type[Any]) -> Callable[[Any], bytes | None] | None:
+    if cls in copyreg.dispatch_table or pickle.loads(pickle.dumps(cls, _PROTOCOL)) is not cls:
+        return None
+    head = b"%bc%b\n%b\n" % (_BEGIN, cls.__module__.encode(), cls.__qualname__.encode())
+    if is_named_tuple(cls):
+        return _writer(head, lambda value: (tuple(value), value), b"\x81.")
+    arguments = _arguments(cls)
+    if arguments is not None:
+        return _writer(head, lambda value: (arguments(value),) * 2, b"R.")
+    slots = slots_of(cls)
+    if slots == ():
+        return _writer(head + _NEW, _attributes, b"b.")
+    if slots is None or len(slots) == 1:
+        return None
+    return _writer(head + _NEW, _slots(slots), b"b.")
+
+
+Parts = tuple[Any, Iterable[Any]]  # what is pickled of an object, and the values in it
+
+
+def _attributes(value: Any) -> Parts:
+    attributes = value.__dict__
+    return attributes or None, attributes.values()
+
+
+def _slots(names: tuple[str, ...]) -> Callable[[Any], Parts]:
+    values_of = operator.attrgetter(*names)
+
+    def slots(value: Any) -> Parts:
+        values = values_of(value)
+        return (None, dict(zip(names, values, strict=True))), values
+
+    return slots
+
+
+def _writer(
+    head: bytes, parts_of: Callable[[Any], Parts], end: bytes
+) -> Callable[[Any], bytes | None]:
+    dumps = pickle.dumps
+    are_plain = PLAIN_OR_NONE.issuperset
+
+    def write(value: Any) -> bytes | None:
+        try:
+            content, values = parts_of(value)
+        except AttributeError:  # a field without a value
+            return None
+        if content is None or not are_plain(map(type, values)):
+            return None
+        packed = dumps(content, _PROTOCOL)
+        return head + packed[_CONTENT] + end if len(packed) < _FRAME_MAX else None
+
+    return write
+
+
 _REDUCERS = Reducers(_PROTOCOL)
+_WRITERS = _Writers()
 
 
 class _Pickler:
@@ -93,6 +186,11 @@ _idle_picklers: list[_Pickler] = []  # a pickler that a thread is using is not i
 
 
 def pickled(value: Any) -> bytes:
+    """Return a pickle of a value.  Raises any error of pickling it."""
+    write = _WRITERS[type(value)]
+    packed = None if write is None else write(value)
+    if packed is not None:
+        return packed
     try:
         pickler = _idle_picklers.pop()
     except IndexError:
