@@ -250,6 +250,12 @@ def test_the_jvm_of_resident_tasks_on_one_machine_is_small(
     assert f"-Xms{memory}" in chosen["spark.driver.extraJavaOptions"]
 
 
+def test_its_heartbeats_are_more_frequent_than_a_timeout_that_the_user_sets() -> None:
+    options = RunOptions(master="local[2]", spark_conf=(("spark.network.timeout", "20s"),))
+    chosen = dict(settings.conf_of(options.on(is_one_machine=True)))
+    assert "spark.executor.heartbeatInterval" not in chosen  # Spark's own: 10 s
+
+
 def test_one_that_is_not_needed_is_ended_and_leaves_nothing(home: Path) -> None:
     process = begin_jvm("App", RunOptions())
     assert process is not None

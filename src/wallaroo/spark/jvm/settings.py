@@ -71,6 +71,13 @@ SETTINGS = {
 # Resident tasks on one machine are all that the JVM starts: no event passes it, and 45 MB live
 # (docs/decisions/0074).  Spark refuses a heap below 1.5 times what it reserves: 300 MB.
 SMALL_JVM = ((DRIVER_MEMORY, "128m"), ("spark.testing.reservedMemory", str(32 * 2**20)))
+# Without shuffles there is nothing to remove, and the thread that would wakes ten times a second.
+# Heartbeats go to the JVM itself; Spark wants them more often than its timeout.
+NETWORK_TIMEOUT = "spark.network.timeout"
+IDLE_JVM = (
+    ("spark.cleaner.referenceTracking", "false"),
+    ("spark.executor.heartbeatInterval", "60s"),
+)
 
 
 ON_THIS_MACHINE = {
@@ -89,7 +96,7 @@ ON_CLUSTERS = {
     "spark.shuffle.io.retryWait": "1s",
     "spark.shuffle.io.maxRetries": "1",
     "spark.shuffle.io.connectionTimeout": "10s",
-    "spark.network.timeout": "30s",
+    NETWORK_TIMEOUT: "30s",
     "spark.network.timeoutInterval": "2s",
     "spark.executor.heartbeatInterval": "3s",
 }
@@ -138,10 +145,12 @@ def conf_of(options: RunOptions) -> tuple[tuple[str, str], ...]:
     >>> conf_of(RunOptions(master="local[2]").on(is_one_machine=True))[0]
     ('spark.driver.memory', '128m')
     """
-    is_small = options.is_resident and is_local(options.master)
-    if is_small and DRIVER_MEMORY not in dict(options.spark_conf):
-        return (*SMALL_JVM, *options.spark_conf)
-    return options.spark_conf
+    if not options.is_resident or not is_local(options.master):
+        return options.spark_conf
+    chosen = dict(options.spark_conf)
+    small = () if DRIVER_MEMORY in chosen else SMALL_JVM
+    idle = () if NETWORK_TIMEOUT in chosen else IDLE_JVM
+    return (*small, *idle, *options.spark_conf)
 
 
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
