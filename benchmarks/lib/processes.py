@@ -7,6 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
@@ -90,6 +94,19 @@ class CpuTimes:
         for kind, seconds in self._seconds.values():
             summed[kind] = summed.get(kind, 0.0) + seconds
         return summed
+
+
+@contextmanager
+def busy_processes(number: int) -> Iterator[None]:
+    """Have so many processes compute without end meanwhile."""
+    command = [sys.executable, "-c", "while True: pass"]
+    processes = [subprocess.Popen(command) for _ in range(number)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 def cpu_of_workers() -> dict[int, float]:

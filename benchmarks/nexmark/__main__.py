@@ -4,6 +4,7 @@ checkpoint, from JSON lines to JSON lines.
     python -m benchmarks.nexmark [--events N] [--queries q0 q5] [--hosts resident micro-batch]
     python -m benchmarks.nexmark --from-kafka
     python -m benchmarks.nexmark --hosts resident vectorized
+    python -m benchmarks.nexmark --flink '' --busy 3
 
 A host is one of Wallaroo's, or ``vectorized``: resident, with the vectorized twins of two queries.
 The rows of every run are compared with those that DuckDB computes from the same file.  CPU time is
@@ -22,6 +23,7 @@ import json
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from subprocess import TimeoutExpired
 
@@ -30,6 +32,7 @@ from benchmarks.engine.event_cost import Cost
 from benchmarks.kafka.topics import fill
 from benchmarks.lib import loads
 from benchmarks.lib.machine import BenchmarkError, Report, median, options, settings_of
+from benchmarks.lib.processes import busy_processes
 from benchmarks.nexmark import blocks, flink, oracle
 from benchmarks.nexmark.generator import lines
 from benchmarks.nexmark.lines import lines_of
@@ -44,6 +47,8 @@ COMPARED = 10_000  # events for which Flink's rows are compared
 STATELESS = ("q0", "q1", "q2", "q10", "q13", "q14", "q21", "q22")
 STATELESS_US, STATEFUL_RATE = 3.5, 200_000.0
 WANTED_RATE = {"q16": 60_000.0}
+BUSY = " beside busy processes"
+KEPT = 1 / 3  # of the rate
 
 
 def main() -> int:
@@ -70,27 +75,29 @@ def main() -> int:
             for number in range(args.rounds):
                 for query in args.queries:
                     wanted = oracle.expected(tables, query, oracle.digests)
-                    for host in args.hosts:
+                    for host, busy in product(args.hosts, sorted({0, args.busy})):
                         if host == VECTORIZED and query not in blocks.QUERIES:
                             continue
-                        place = folder / f"{number}-{host}-{query}"
+                        place = folder / f"{number}-{host}-{query}-{busy}"
                         place.mkdir()
-                        cost = _measured(query, host, args.events, source, place)
-                        costs.setdefault((query, host), []).append(cost)
+                        with busy_processes(busy):
+                            cost = _measured(query, host, args.events, source, place)
+                        costs.setdefault((query, host + BUSY * bool(busy)), []).append(cost)
                         rows = (json.loads(row) for row in (place / ROWS).open())
                         if oracle.final(query, rows, oracle.digests) != wanted:
                             differing.add(f"{query} on {host}")
                         (place / ROWS).unlink()
-                        _say(query, host, cost)
+                        _say(query, host + BUSY * bool(busy), cost)
                     for who in flinks:
                         peer = _of_peer(args.flink, who, query, args.events, split)
                         if peer is not None:
                             costs.setdefault((query, who), []).append(peer)
                             _say(query, who, peer)
     for query in args.queries:
-        runs = (*args.hosts, *flinks)
+        runs = (*args.hosts, *(host + BUSY for host in args.hosts), *flinks)
         _conclude(report, query, {who: costs[query, who] for who in runs if (query, who) in costs})
     _compare(report, costs)
+    _add_kept(report, costs)
     report.notes.append(f"rows that differ from DuckDB's: {', '.join(sorted(differing)) or 'none'}")
     failed = [
         f"{query} in {who}"
@@ -155,6 +162,17 @@ def _compare(report: Report, costs: dict[tuple[str, str], list[Cost]]) -> None:
             report.add(f"queries at least as fast as in {who}", level, "", at_least=12)
 
 
+def _add_kept(report: Report, costs: dict[tuple[str, str], list[Cost]]) -> None:
+    """Add what remains of a query's rate if other processes want the cores, too."""
+    for query, host in costs:
+        if (query, host + BUSY) not in costs:
+            continue
+        quiet, busy = (
+            median(cost.events_per_s for cost in costs[query, each]) for each in (host, host + BUSY)
+        )
+        report.add(f"{query}, {host}: rate kept{BUSY}", busy / quiet, "x", at_least=KEPT)
+
+
 def _options() -> argparse.Namespace:
     parser = options(__doc__)
     add = parser.add_argument
@@ -162,6 +180,13 @@ def _options() -> argparse.Namespace:
     add("--rounds", type=int, default=1, help="default %(default)d")
     add("--queries", nargs="+", choices=list(QUERIES), default=list(QUERIES), metavar="QUERY")
     add("--hosts", nargs="+", choices=HOSTS, default=HOSTS[:2])
+    add(
+        "--busy",
+        type=int,
+        default=0,
+        metavar="N",
+        help="run each a second time, with N processes beside that compute without end",
+    )
     add("--from-kafka", action="store_true", help="a topic in place of a file")
     peers.add_options(parser, "flink")
     add(
