@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from tests.stored import accounts, amounts, joins, panes
+from tests.stored import accounts, amounts, chunks, joins, panes
 
 HERE = Path(__file__).parent
 DATA = HERE / "data"
@@ -28,6 +28,7 @@ SOURCES = {
     "amounts": amounts.SOURCES,
     "joins": joins.SOURCES,
     "panes": panes.SOURCES,
+    "chunks": chunks.SOURCES,
 }
 # output files with a line per event of a source, whatever the time is
 COUNTED = {
@@ -35,9 +36,15 @@ COUNTED = {
     "amounts": ("largest.txt",),
     "joins": ("left.txt", "right.txt"),
     "panes": ("left.txt", "right.txt"),
+    "chunks": ("left.txt", "right.txt"),
 }
 # output files with a line for each account when the last event's time has passed
-FLUSHED = {"accounts": "expiring.txt", "joins": "windows.txt", "panes": "joined.txt"}
+FLUSHED = {
+    "accounts": "expiring.txt",
+    "joins": "windows.txt",
+    "panes": "joined.txt",
+    "chunks": "sessions.txt",
+}
 BEGIN_S = 1_600_000_000
 IN_PROCESS = ("wallaroo.cli.in_process",)
 HOSTS = {

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wallaroo.checkpoints.maintenance import editing
+from wallaroo.engine.blocks.keys import encode_key
 from wallaroo.engine.blocks.ordered_keys import (
     TIME_MAX,
     TIME_MIN,
@@ -21,6 +23,7 @@ from wallaroo.engine.blocks.ordered_keys import (
     key_prefix,
     split_due,
 )
+from wallaroo.engine.stores.due_index import is_chunk
 from wallaroo.engine.stores.operator_state import OperatorState
 from wallaroo.engine.stores.sorted_state import (
     DUE,
@@ -45,11 +48,15 @@ subs = st.one_of(
 class Committed:
     """Namespaces that survive batches."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_chunks: bool = False) -> None:
+        self._has_chunks = has_chunks
         self.kinds = {kind: MemoryEntries() for kind in (ENTRIES, DUE, DUE_PROCESSING, EXPIRY)}
 
     def store(self) -> OperatorState:
-        return OperatorState(self.kinds.__getitem__, GROUPS, pickle.dumps, pickle.loads)
+        opened = self.kinds.__getitem__
+        return OperatorState(
+            opened, GROUPS, pickle.dumps, pickle.loads, has_chunks=self._has_chunks
+        )
 
     def commit(self, store: OperatorState) -> int:
         """Write what changed; return how many entries that were."""
@@ -150,6 +157,56 @@ def test_what_is_due_comes_in_the_order_of_time_and_what_is_added_meanwhile_too(
     assert [due[:3] for due in committed.store().due.take(TIME_MAX)] == [(50, "a", "later")]
 
 
+def test_rows_that_are_due_at_about_the_same_time_are_written_and_removed_together() -> None:
+    committed = Committed(has_chunks=True)
+    store = committed.store()
+    assert list(store.due.take(0)) == []
+    for number in range(8000):
+        store.due.add(1_000_000 + number % 10, f"key {number}", 0)
+        store.due.add(2_000_000 + number % 10, f"key {number}", 0)
+    assert committed.commit(store) < 16_000 / 100
+
+    for up_to, count in ((999_999, 0), (1_000_004, 4000), (1_500_000, 4000), (3_000_000, 8000)):
+        store = committed.store()
+        taken = list(store.due.take(up_to))
+        assert len(taken) == count
+        assert [row.time_ns for row in taken] == sorted(row.time_ns for row in taken)
+        assert committed.commit(store) < 16_000 / 50
+    assert len(committed.kinds[DUE]) == 0
+
+
+def test_rows_that_are_due_one_after_the_other_are_written_again_a_few_times_only() -> None:
+    committed = Committed(has_chunks=True)
+    store = committed.store()
+    list(store.due.take(0))
+    for number in range(2000):
+        store.due.add(1000 + 1000 * number, f"key {number}", 0)
+    committed.commit(store)
+    rows = 0
+    for number in range(2000):
+        store = committed.store()
+        assert [due.time_ns for due in store.due.take(1500 + 1000 * number)] == [
+            1000 + 1000 * number
+        ]
+        before = set(committed.kinds[DUE].scan(0, b"", b"\xff" * 9))
+        committed.commit(store)
+        after = set(committed.kinds[DUE].scan(0, b"", b"\xff" * 9)) - before
+        rows += sum(len(pickle.loads(value)) if is_chunk(name) else 1 for name, value in after)
+    # those of one group of eight
+    assert rows < 4 * 2000 / 8
+
+
+def test_the_rows_of_other_keys_stay_when_a_key_is_removed_by_hand() -> None:
+    committed = Committed(has_chunks=True)
+    store = committed.store()
+    for number in range(100):
+        store.due.add(10, f"key {number}", 0)
+    committed.commit(store)
+    for group in range(8):
+        for name, value in committed.kinds[DUE].scan(group, b"", b"\xff" * 9):
+            assert editing._without({encode_key("key 1")}, DUE, name, value) == value
+
+
 steps = st.lists(
     st.one_of(
         st.tuples(st.just("put"), keys, subs, st.integers()),
@@ -166,9 +223,11 @@ steps = st.lists(
 )
 
 
-@given(steps)
-def test_a_store_does_what_dictionaries_would(actions: list[tuple[Any, ...]]) -> None:
-    committed = Committed()
+@given(steps, st.booleans())
+def test_a_store_does_what_dictionaries_would(
+    actions: list[tuple[Any, ...]], has_chunks: bool
+) -> None:
+    committed = Committed(has_chunks=has_chunks)
     store = committed.store()
     entries: dict[Any, Any] = {}
     due: set[Any] = set()
@@ -184,6 +243,8 @@ def test_a_store_does_what_dictionaries_would(actions: list[tuple[Any, ...]]) ->
         elif kind == "add":
             store.due.add(*rest)
             due.add(tuple(rest))
+        elif kind == "discard" and has_chunks:
+            continue
         elif kind == "discard":
             store.due.discard(*rest)
             due.discard(tuple(rest))

@@ -21,6 +21,7 @@ from wallaroo.dataflow.plan.json import renamed
 from wallaroo.dataflow.plan.model import ENTRY_KINDS, PANES
 from wallaroo.engine.blocks.keys import Key, encode_key
 from wallaroo.engine.blocks.ordered_keys import split_due, split_entry, split_pane
+from wallaroo.engine.stores.due_index import is_chunk
 from wallaroo.engine.stores.sorted_state import ENTRIES, EXPIRY
 from wallaroo.errors import CheckpointError
 from wallaroo.instrumentation.faults import fault_point
@@ -189,6 +190,8 @@ def _without(encoded: Container[bytes], kind: str, stored: bytes, value: bytes) 
         owner = split_entry(stored, value)[0]
     elif kind == PANES:
         owner = split_pane(stored, value, SLOT_BYTES)[0]
+    elif kind and is_chunk(stored):
+        return value  # rows of keys that have nothing due are passed over
     elif kind:
         owner = split_due(stored, value)[1]
     return None if owner in encoded else value

@@ -23,9 +23,11 @@ from wallaroo.engine.stores.sorted_state import (
     NothingStored,
     namespace,
 )
+from wallaroo.steps.joins.step import Matching
 from wallaroo.steps.kinds import Step
 from wallaroo.steps.losses import Cell, Loss, Losses
 from wallaroo.steps.windows.panes import are_stored_by_pane
+from wallaroo.steps.windows.step import WindowStep
 
 ReadState = Callable[[str], Read]  # state step name -> read function
 OpenEntries = Callable[[str], EntryReader]  # name in the step table -> what was committed
@@ -161,7 +163,11 @@ def _open_store(
 
     name = namespace(step.step_name, PANES)
     has_panes = are_stored_by_pane(step.kept_for) and committed.has_name(name)
-    return OperatorState(opened, groups, packing.dumps, packing.loads, has_panes=has_panes)
+    return OperatorState(
+        *(opened, groups, packing.dumps, packing.loads),
+        has_panes=has_panes,
+        has_chunks=isinstance(step, WindowStep | Matching),  # timers are discarded one by one
+    )
 
 
 def _note(found: list[int], due_ns: int | None, late_ns: int = 0) -> None:

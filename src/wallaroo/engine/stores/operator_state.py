@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from wallaroo.dataflow.plan.model import PANES
+from wallaroo.engine.stores.due_index import DueIndex
 from wallaroo.engine.stores.pane_state import PaneState
 from wallaroo.engine.stores.sorted_state import (
     DUE,
@@ -23,7 +24,6 @@ from wallaroo.engine.stores.sorted_state import (
     ENTRIES,
     EXPIRY,
     Change,
-    DueIndex,
     EntryReader,
     Groups,
     SortedState,
@@ -42,6 +42,7 @@ class OperatorState:
         loads: Callable[[bytes], Any],
         *,
         has_panes: bool = False,
+        has_chunks: bool = False,
     ):
         self.panes: PaneState | None = None
         if has_panes:
@@ -50,7 +51,7 @@ class OperatorState:
         self.dumps = dumps
         self.loads = loads
         self.entries = SortedState(open_reader(ENTRIES), groups, dumps, loads)
-        self.due = DueIndex(open_reader(DUE), groups)
+        self.due = DueIndex(open_reader(DUE), groups, has_chunks=has_chunks)
         self.due_processing = DueIndex(open_reader(DUE_PROCESSING), groups)
         self.expiry = TTLIndex(open_reader(EXPIRY), groups)
 

@@ -1,7 +1,6 @@
-"""Ordered entries and due times of one step in one batch.
+"""Ordered entries of one step in one batch: a key has any number of values, each stored by itself.
 
-A key has any number of values, each stored by itself; an index holds what is due at which time.
-Both are those of one task.
+They are those of one task.
 
 Invariant: reads show the committed entries with the batch's own changes on top; nothing is written
 before the batch's end, when ``changes`` yields the differences.
@@ -9,32 +8,24 @@ before the batch's end, when ``changes`` yields the differences.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from wallaroo.dataflow.plan.model import ENTRY_KINDS
 from wallaroo.engine.blocks.keys import (
     Key,
-    decode_key,
     group_of_key,
     homes,
     locate,
 )
 from wallaroo.engine.blocks.ordered_keys import (
     KEY_BYTES_MAX,
-    TIME_MAX,
-    TIME_MIN,
     Sub,
     decode_sub,
-    decode_time,
-    due_key,
     encode_sub,
-    encode_time,
     entry_key,
     join_key,
     key_prefix,
-    split_due,
     split_entry,
 )
 
@@ -258,115 +249,3 @@ class SortedState:
         """Release all entries: the batch is over."""
         for touched in (self.live, self._stored, self._packed, self._touched, self._complete):
             touched.clear()
-
-
-class Due(NamedTuple):
-    """An entry that is due at a time."""
-
-    time_ns: int
-    key: Key
-    sub: Sub
-    # the watermark when it was added; in processing time, the clock
-    added_at_ns: int
-
-
-class DueIndex:
-    """Index of what is due; rows (time, key, sub) are in this order."""
-
-    def __init__(self, reader: EntryReader, groups: Groups):
-        self._reader = reader
-        self._groups = groups
-        # rows added or taken in this batch, by stored key, and whether a commit has the row
-        self._rows: dict[bytes, Due | None] = {}
-        self._is_stored: dict[bytes, bool] = {}  # only for rows for which it is known
-        self._group_of: dict[bytes, int] = {}
-        self._added: list[bytes] = []  # a heap of stored keys; some of the rows may be gone
-        self._left = encode_time(TIME_MIN)  # all stored rows before it were taken
-
-    def add(self, time_ns: int, key: Key, sub: Sub, added_at_ns: int = TIME_MIN) -> None:
-        """Note that ``sub`` of ``key`` is due at a time; a repeated call changes nothing."""
-        group, encoded = self._groups.locate(key)
-        stored = due_key(time_ns, encoded, sub)
-        self._group_of[stored] = group
-        self._rows[stored] = Due(time_ns, key, sub, added_at_ns)
-        heapq.heappush(self._added, stored)
-
-    def discard(self, time_ns: int, key: Key, sub: Sub) -> None:
-        """Remove a row, if it is there."""
-        group, encoded = self._groups.locate(key)
-        stored = due_key(time_ns, encoded, sub)
-        self._group_of[stored] = group
-        self._rows[stored] = None
-
-    def take(self, up_to_ns: int) -> Iterator[Due]:
-        """Yield and remove, in order, all that is due by a time, with rows added meanwhile."""
-        committed = self._committed(up_to_ns)
-        following = next(committed, None)
-        end = encode_time(up_to_ns)
-        while True:
-            added = self._added
-            if following is None or (added and added[0] <= following[0]):
-                if not added or added[0][: len(end)] > end:
-                    break
-                stored = heapq.heappop(added)
-                due = self._rows[stored]
-            else:
-                stored, group, value = following
-                self._left = stored
-                following = next(committed, None)
-                if stored in self._rows:
-                    continue  # taken, discarded, or added again: then it is in the heap
-                self._group_of[stored] = group
-                self._is_stored[stored] = True
-                due = _due_of(stored, value)
-            if due is not None:
-                self._rows[stored] = None
-                yield due
-        if up_to_ns < TIME_MAX:
-            self._left = max(self._left, encode_time(up_to_ns + 1))
-
-    def _committed(self, up_to_ns: int = TIME_MAX) -> Iterator[tuple[bytes, int, bytes]]:
-        high = b"\xff" * 9 if up_to_ns == TIME_MAX else encode_time(up_to_ns + 1)
-        return heapq.merge(
-            *(self._of_group(group, self._left, high) for group in range(*self._groups[:2]))
-        )
-
-    def _of_group(self, group: int, low: bytes, high: bytes) -> Iterator[tuple[bytes, int, bytes]]:
-        for stored, value in self._reader.scan(group, low, high):
-            yield stored, group, value
-
-    def earliest_ns(self) -> int | None:
-        """Return the time of the next due row."""
-        while self._added and self._rows[self._added[0]] is None:
-            heapq.heappop(self._added)
-        times = [decode_time(stored) for stored in self._added[:1]]
-        stored = next((row for row, _, _ in self._committed() if row not in self._rows), None)
-        if stored is not None:
-            times.append(decode_time(stored))
-        return min(times, default=None)
-
-    def changes(self) -> Iterator[Change]:
-        for stored, due in self._rows.items():
-            if due is not None:
-                _, encoded = self._groups.locate(due.key)
-                value = join_key(encoded, encode_time(due.added_at_ns))
-                yield self._group_of[stored], stored, value
-            elif self._was_stored(stored):
-                yield self._group_of[stored], stored, None
-
-    def release(self) -> None:
-        """Release all rows: the batch is over."""
-        for touched in (self._rows, self._is_stored, self._group_of, self._added):
-            touched.clear()
-
-    def _was_stored(self, stored: bytes) -> bool:
-        """Return whether a commit has a row; look it up only if it is gone now."""
-        known = self._is_stored.get(stored)
-        if known is None:
-            known = self._reader.get(self._group_of[stored], stored) is not None
-        return known
-
-
-def _due_of(stored: bytes, value: bytes) -> Due:
-    time_ns, key, sub, added = split_due(stored, value)
-    return Due(time_ns, decode_key(key), sub, decode_time(added))

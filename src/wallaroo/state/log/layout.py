@@ -11,9 +11,10 @@ from pathlib import Path
 
 from wallaroo.errors import CheckpointError, PeerError
 
-VERSION = 7
-# 5 had no owners: its commits are those of epoch 0; 6 has all windows by key, none by pane
-READABLE = (5, 6, VERSION)
+VERSION = 8
+# 5 had no owners: its commits are those of epoch 0; 6 has all windows by key, none by pane; 7 has
+# no rows of due entries in chunks
+READABLE = (5, 6, 7, VERSION)
 FORMAT = "format.json"
 COMMITS = "commits"
 DELTAS = "deltas"

@@ -167,12 +167,19 @@ class Live:
         self._entries.delete(key, self._sub(slot))
 
     def load_due(self, slot: Slot, until: int) -> None:
-        """Read the slot's entry of every key that has something to do at ``until``."""
-        self.due(until)
-        for key, slots in self._unread.items():
-            if slot in slots:
-                self.get(slot, key)
-                slots.remove(slot)
+        """Read the slot's entry of every key that has something to do at ``until``.
+
+        It is the only one that a key has.
+        """
+        objects = self.slot(slot)
+        sub = self._sub(slot)
+        for row in self._rows.take(until):
+            key = row.key
+            self._unread[key] = []
+            if key not in objects:
+                value = self._entries.get(key, sub)
+                if value is not None:
+                    objects[key] = value
 
     def slots(self, key: Any) -> list[Slot]:
         """Return the slots of a key's committed entries, in order."""
