@@ -288,6 +288,10 @@ class ChainLog(SourceLog):
         place = self._place(start)
         return place.moved(self._logs[place.part].advance(place.at, events_max))
 
+    @property
+    def skips_gaps(self) -> bool:
+        return any(log.skips_gaps for log in self._logs)
+
     def split(self, start: Position, end: Position, pieces: int) -> list[list[Range]]:
         before = self._place(start)
         after = self._place(end)

@@ -253,6 +253,11 @@ class SourceLog(ABC):
         return True
 
     @property
+    def skips_gaps(self) -> bool:
+        """Return whether `advance` counts events even if the places between positions are more."""
+        return False
+
+    @property
     def group(self) -> str:
         """Return the name under which the other system shows this reader; empty if it does not."""
         return ""

@@ -8,6 +8,7 @@ order, until the run has committed them and no retained commit needs them.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,7 +17,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, ClassVar, TypeVar
 
-from wallaroo.errors import CheckpointError, WallarooError
+from wallaroo.errors import CheckpointError, PeerError, WallarooError
 from wallaroo.sources.failures import failure_of
 from wallaroo.sources.identity import Facts, changed
 from wallaroo.sources.interface import Event, FedBy, SourceConfig
@@ -71,6 +72,14 @@ class ReplayableSource(SourceConfig[Event]):
     @abstractmethod
     def end(self, partition: str) -> int:
         """Return the offset after the last event that can be read now."""
+
+    def reach(self, partition: str, start: int, end: int, events: int) -> int:
+        """Return the offset before which there are ``events`` events from ``start`` on.
+
+        At most ``end``.  A source that defines it is read by events; others by offsets, at first
+        few, so a gap of millions takes a number of batches.
+        """
+        return min(start + events, end)
 
     @abstractmethod
     def read(self, partition: str, start: int, end: int) -> Iterable[Any]:
@@ -167,7 +176,27 @@ class OwnLog(SourceLog):
         ends = offsets_of(self.head().position)
         self._compare(start)
         facts = {**_identity(start), **self._present}
-        return position_of(advanced(self._complete(start, ends), ends, events_max), facts)
+        begin = self._complete(start, ends)
+        moved = advanced(begin, ends, events_max)
+        if self.skips_gaps:
+            with contextlib.suppress(PeerError):  # it is unavailable: then by offsets
+                moved = self._asked(lambda: self._reached(begin, moved, ends))
+        return position_of(moved, facts)
+
+    def _reached(
+        self, begin: Mapping[str, int], moved: Mapping[str, int], ends: Mapping[str, int]
+    ) -> dict[str, int]:
+        """Return the offsets up to which each partition has as many events as it was moved."""
+        reached = dict(moved)
+        for name, offset in moved.items():
+            if offset < ends.get(name, offset):
+                further = self._source.reach(name, begin[name], ends[name], offset - begin[name])
+                reached[name] = min(max(_offset("reach", name, further), offset), ends[name])
+        return reached
+
+    @property
+    def skips_gaps(self) -> bool:
+        return type(self._source).reach is not ReplayableSource.reach
 
     def reconcile(self, position: Position) -> Position:
         self.head()

@@ -114,6 +114,23 @@ def test_rows_of_a_table_with_gaps_and_names_that_need_quotes(path: Path) -> Non
     ]
 
 
+def test_a_batch_is_of_so_many_rows_however_large_the_gaps_between_their_numbers(
+    path: Path,
+) -> None:
+    ids = [7, 1_000_000, 1_700_000_000_000, 1_541_815_603_606_036_480, (1 << 63) - 2]
+    ask(path, "CREATE TABLE sparse (id INTEGER PRIMARY KEY)")
+    ask(path, "INSERT INTO sparse VALUES (?)", *((each,) for each in ids))
+    log = SQLiteSourceConfig("sparse", path, "sparse").open_log(LogContext(Path()))
+    position = log.beginning()
+    batches = []
+    while log.backlog(position):
+        end = log.advance(position, 2)
+        parts = [part for own in log.split(position, end, 2) for part in own]
+        batches.append([row["id"] for p in parts for run in log.read(p) for row in run.payloads])
+        position = end
+    assert batches == [ids[:2], ids[2:4], ids[4:]]
+
+
 def test_a_locked_database_is_waited_for(path: Path, eventually: Eventually) -> None:
     add(path, 1, 1)
     log = source(path).open_log(LogContext(Path()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -30,6 +31,52 @@ def test_batches_settle_about_the_target_whatever_an_event_costs(
 ) -> None:
     last = settled(0.15, per_event_s, 1.0, chunk)
     assert 0.5 < sum(seconds for _, seconds in last) / len(last) < 1.5
+
+
+def through(log: Callable[[int, int], int], end: int) -> list[tuple[int, int]]:
+    """Read a log to its end; return places and events of each batch, of 30 ms and 5 us an event."""
+    pacer = Pacer(1.0)
+    at = 0
+    batches = []
+    while at < end:
+        places = min(pacer.places_max, end - at)
+        events = log(at, at + places)
+        at += places
+        busy_s = 5e-6 * events
+        pacer.passed(places, events)
+        pacer.batch_took(events, 0.03 + busy_s, busy_s, 1)
+        batches.append((places, events))
+    return batches
+
+
+def test_a_gap_of_millions_of_places_takes_a_few_batches() -> None:
+    batches = through(lambda low, high: (low == 0) + (high == 30_000_000), 30_000_000)
+    assert len(batches) < 20
+
+
+def test_places_of_which_few_have_events_are_read_by_the_thousand() -> None:
+    batches = through(lambda low, high: high // 1_000 - low // 1_000, 30_000_000)
+    assert len(batches) < 30
+
+
+def test_what_follows_a_gap_may_be_dense() -> None:
+    """Then the first batch is large, but not of any size, and those after it are as usual."""
+    begin = 30_000_000
+    batches = through(lambda low, high: max(0, high - max(low, begin)), 3 * begin)
+    events = [each for _, each in batches if each]
+    assert events[0] <= DEFAULT.pace.events_max
+    assert max(events[2:]) < 500_000
+
+
+def test_a_slow_machine_does_not_creep_through_a_gap() -> None:
+    """Batches of one event that take long make the bound small, not the places."""
+    pacer = Pacer(0.05)
+    for _ in range(20):
+        places = pacer.places_max
+        pacer.passed(places, 1)
+        pacer.batch_took(1, 0.2, 0.15, 2)
+    assert pacer.events_max < DEFAULT.pace.events_first
+    assert pacer.places_max > 1_000_000
 
 
 def test_a_target_below_the_fixed_cost_does_not_starve_the_batches() -> None:
@@ -197,5 +244,5 @@ def test_batches_that_have_grown_are_not_multiplied_for_a_backlog() -> None:
         for pacer, fixed_s in ((quick, 0.005), (slow, 0.4)):
             busy_s = pacer.events_max * 1e-6
             pacer.batch_took(pacer.events_max, fixed_s + busy_s, busy_s, 2)
-    assert quick.events_most > 15 * quick.events_max
-    assert slow.events_most < 2 * slow.events_max
+    assert quick.places_most > 15 * quick.events_max
+    assert slow.places_most < 2 * slow.events_max

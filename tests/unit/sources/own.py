@@ -39,6 +39,14 @@ class Numbers(ReplayableSource[str]):
         return self.is_bounded
 
 
+class Sparse(Numbers):
+    """Few offsets have an event."""
+
+    def read(self, partition: str, start: int, end: int) -> Iterable[str]:
+        for number in range(-(-start // 10_000_000) * 10_000_000, end, 10_000_000):
+            yield f"{partition}{number}"
+
+
 class Identified(Numbers):
     """The same, in a system that has a name of its own."""
 

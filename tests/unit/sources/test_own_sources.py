@@ -10,7 +10,16 @@ from typing import Any
 
 import pytest
 
-from tests.unit.sources.own import Broken, Identified, Numbers, Polled, Unreadable, Worded, copying
+from tests.unit.sources.own import (
+    Broken,
+    Identified,
+    Numbers,
+    Polled,
+    Sparse,
+    Unreadable,
+    Worded,
+    copying,
+)
 from wallaroo.errors import PeerError, UserCodeError
 from wallaroo.options import RunOptions
 from wallaroo.runtime.in_process import InProcessHost
@@ -51,6 +60,22 @@ def start(tmp_path: Path) -> Iterator[Callable[[Any], Run]]:
 def lines(tmp_path: Path) -> list[str]:
     file = tmp_path / "out.txt"
     return file.read_text().split() if file.exists() else []
+
+
+def test_gaps_in_the_offsets_of_a_source_take_a_few_batches(
+    tables: Path, tmp_path: Path, start: Callable[[Any], Run]
+) -> None:
+    (tables / "a").write_text("40000001")
+    run = start(Sparse("numbers", tables))
+    assert run.wait(400)
+    assert sorted(lines(tmp_path)) == sorted(
+        f"{name}{number}"
+        for name, end in (("a", 40_000_001), ("b", 30))
+        for number in range(0, end, 10_000_000)
+    )
+    last = run.status().last_batch
+    assert last is not None
+    assert last < 60
 
 
 def test_a_replayable_source_is_read_once_over_two_runs(

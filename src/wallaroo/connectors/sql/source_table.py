@@ -121,6 +121,17 @@ class TableSource(ReplayableSource[Any]):
     def identity(self) -> Facts:
         return self._identity
 
+    def reach(self, partition: str, start: int, end: int, events: int) -> int:
+        number = self._number
+        mark = self.mark_of_value
+        query = (
+            f"SELECT {number} FROM {self._table} WHERE {number} >= {mark} AND {number} < {mark} "
+            f"ORDER BY {number} LIMIT 1 OFFSET {mark}"
+        )
+        with self._connection() as connection:
+            row = connection.execute(query, (start, end, events)).fetchone()
+        return end if row is None else int(row[0])
+
     def read(self, partition: str, start: int, end: int) -> Iterator[dict[str, Any]]:
         """Yield the rows with these numbers; wait for an unavailable database."""
         until = time.monotonic() + READ_S_MAX

@@ -188,6 +188,7 @@ class Batches:
         started_ns = time.time_ns()
         began = time.monotonic()
         phases = PhaseClock()
+        start = self.ends
         job = self._job(ends, planned)
         phases.end("plan")
         trace_point("batch.planned")
@@ -207,7 +208,11 @@ class Batches:
             self._accounts.upgraded(self._times.upgrades.progress)
         self._done(commit, counts)
         events = sum(counts.values())
-        self._learn(job, reports, events, time.monotonic() - began)
+        places = sum(
+            counts[name] if log.skips_gaps else ends[name].events - start[name].events
+            for name, log in self._setup.logs_by_name.items()
+        )
+        self._learn(job, reports, places, events, time.monotonic() - began)
         trace_point(f"batch.ends {job.batch} {events}")
         return commit
 
@@ -314,10 +319,16 @@ class Batches:
         return tasks, tuple(map(tuple, pieces))
 
     def _learn(
-        self, job: BatchJob, reports: Sequence[TaskReport], events: int, seconds: float
+        self,
+        job: BatchJob,
+        reports: Sequence[TaskReport],
+        places: int,
+        events: int,
+        seconds: float,
     ) -> None:
         tasks = len({report.task for report in reports})
-        events_max = self._pacer.batch_took(events, seconds, busy_s(reports), tasks)
-        self._allow(events_max, self._pacer.events_most)
+        self._pacer.passed(places, events)
+        self._pacer.batch_took(events, seconds, busy_s(reports), tasks)
+        self._allow(self._pacer.places_max, self._pacer.places_most)
         moved = self._runner.batch_done(job, reports, seconds)
         self._accounts.workers(self._runner.workers(), moved)

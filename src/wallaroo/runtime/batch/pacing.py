@@ -14,6 +14,10 @@ it: on a machine that others use the fixed time grows with everything else, and 
 would only make the backlog larger.  So batches that are all alike and small, or much longer than
 the target, are followed by one of twice the size: only that shows whether it is the events that are
 slow.
+
+Some logs have places without events: offsets of compacted records, numbers of rows that never were.
+A batch's bound counts places, so it is the events that fit, times the places per event of the last
+batch that was full: eight times as many as before at most, as what follows may be dense.
 """
 
 from __future__ import annotations
@@ -52,7 +56,7 @@ class BatchCost(NamedTuple):
 
 
 class Pacer:
-    """The pacer of a run's batches; ``events_max`` is the next one's bound."""
+    """The pacer of a run's batches; ``events_max``: the events that fit the next one."""
 
     def __init__(
         self,
@@ -74,6 +78,7 @@ class Pacer:
         self._costs: deque[BatchCost] = deque(maxlen=WINDOW)
         self._event_s = 0.0  # the cost of one more event, as of the newest batch
         self._fixed_s = 0.0  # the cost of a batch without events
+        self._places = 1.0  # per event
         self.events_max = pace.events_first
 
     @staticmethod
@@ -84,14 +89,37 @@ class Pacer:
         return Pacer(target_s, pace, options.is_resident, plan.levels > 1, growth)
 
     @property
-    def events_most(self) -> int:
-        """Return the next batch's bound if several batches of ``events_max`` wait.
+    def places_max(self) -> int:
+        """Return the next batch's bound: places in the logs.
 
-        >>> Pacer(target_s=1.0, growth=2.0).events_most
+        >>> pacer = Pacer(target_s=1.0)
+        >>> pacer.places_max, pacer.passed(1_000, 10), pacer.places_max, pacer.passed(8_000, 7_000)
+        (1000, None, 8000, None)
+        >>> pacer.places_max
+        1142
+        """
+        return self._as_places(self.events_max)
+
+    @property
+    def places_most(self) -> int:
+        """Return the next batch's bound if several batches of ``places_max`` wait.
+
+        >>> Pacer(target_s=1.0, growth=2.0).places_most
         2000
         """
         expected_s = max(self._target_s, self._fixed_s + self.events_max * self._event_s)
-        return int(self.events_max * max(1.0, self._growth_s / expected_s))
+        return self._as_places(int(self.events_max * max(1.0, self._growth_s / expected_s)))
+
+    def _as_places(self, events: int) -> int:
+        return max(events, min(int(events * self._places), self._pace.events_max))
+
+    def passed(self, places: int, events: int) -> None:
+        """Note the places and the events of a batch."""
+        if places >= FULL * self.places_max:
+            most = self._places * self._pace.growth_quick
+            self._places = min(max(places / max(events, 1), 1.0), most)
+        elif events >= FULL * places:
+            self._places = 1.0
 
     def tasks(self, events: int, tasks_max: int) -> int:
         """Return how many tasks a batch of ``events`` events is worth.
