@@ -176,13 +176,38 @@ def test_a_topic_that_ends_before_the_position_is_refused_or_continued_at_its_en
     corrected = stored(skipping.reconcile(position))
     produce(broker, name, numbers(10, 13))
 
-    assert "ends at offset 10 now, and this application has processed it up to offset 50" in str(
+    assert "ends at offset 10 now, and this application continues at offset 50" in str(
         refused.value
     )
     assert "configure the source with on_data_loss='skip'" in str(refused.value)
     later = opened(broker, name, on_data_loss="skip")
     assert everything(later, corrected, later.advance(corrected, 100)) == numbers(10, 13)
     assert "before offset 10 (10 offsets) counts as processed" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("offset", "problem"),
+    [
+        (50, r"ends at offset 10 now, and this application continues at offset 50"),
+        (2, r"begins at offset 4 now; the 2 offsets from 2 on were not processed"),
+    ],
+)
+def test_offsets_that_a_group_has_stored_for_other_records_are_refused_at_the_first_start(
+    broker: Broker, name: str, eventually: Eventually, offset: int, problem: str
+) -> None:
+    """As of a group that was copied from another cluster; a bounded run would skip all records."""
+    produce(broker, name, numbers(0, 10))
+    broker.admin.delete_records(name, 0, 4)
+    publishing = opened(broker, name, group=name)
+    publishing.committed(Position({name: {"0": offset}}, offset), None)
+    bounded = {"start": "stored", "group": name, "is_bounded": True}
+    skipping = opened(broker, name, on_data_loss="skip", **bounded)
+
+    eventually(lambda: skipping.beginning().events == offset, "the offsets are published")
+    with pytest.raises(CheckpointError, match=problem) as refused:
+        opened(broker, name, **bounded).beginning()
+
+    assert f"The offsets are those that group '{name}' has stored" in str(refused.value)
 
 
 def test_an_end_that_is_behind_for_a_moment_only_is_waited_for(

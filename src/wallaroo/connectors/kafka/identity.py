@@ -166,8 +166,8 @@ def _partitions(
             yield TopicLoss(
                 topic,
                 f"partition {number} of Kafka topic '{topic}' ends at offset {end:,} now, and this "
-                f"application has processed it up to offset {offset:,}; did the brokers lose "
-                f"records, or was the topic recreated?",
+                f"application continues at offset {offset:,}; did the brokers lose records, or was "
+                f"the topic recreated?",
                 f"To continue at its present end, {SKIP}, or {OWN}.",
                 f"what it holds before offset {end:,} ({end - now.first.get(place, 0):,} offsets) "
                 f"counts as processed",

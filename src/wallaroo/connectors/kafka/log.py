@@ -103,11 +103,25 @@ class KafkaLog(SourceLog):
     def beginning(self) -> Position:
         """Return the start that is configured, as the brokers report it.
 
-        Raises PeerError if they do not answer or a topic is missing.
+        Raises PeerError if they do not answer or a topic is missing, CheckpointError if the group's
+        offsets are not those of the topics.
         """
         self._await_brokers(min(FIRST_START_S, self._subscription.patience_s))
         self._find_bound()
-        return self._with_retries(self._beginning)
+        position = self._with_retries(self._beginning)
+        if self._subscription.start == STORED:
+            self._require_stored(position)
+        return position
+
+    def _require_stored(self, position: Position) -> None:
+        """Compare the group's offsets with the topics, as at every later start."""
+        try:
+            self.require(position)
+        except CheckpointError as error:
+            raise CheckpointError(
+                f"{error} The offsets are those that group '{self._subscription.group}' has "
+                f"stored: correct them there, or choose another start=."
+            ) from None
 
     def _find_bound(self) -> None:
         if self._subscription.is_bounded and self._bound is None:
