@@ -12,6 +12,8 @@ address means the sink's own.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from wallaroo.serdes.shape_errors import shown
@@ -24,6 +26,26 @@ class AddressedOutput(NamedTuple):
 
     value: bytes
     address: str
+
+
+@dataclass(frozen=True, slots=True)
+class AddressPack:
+    """The packing of ``body`` or ``(body, address)`` for systems that not every text addresses.
+
+    ``problem_of`` returns why an address cannot be used, or "".  An empty one is only looked at if
+    the sink has no address of its own.
+    """
+
+    problem_of: Callable[[str], str]
+    has_own: bool
+
+    def __call__(self, output: Any) -> bytes:
+        """Pack an output; raise TypeError or ValueError if it has no form or no usable address."""
+        address = output[1] if type(output) is tuple and len(output) == 2 else ""
+        is_used = isinstance(address, str) and (address or not self.has_own)
+        if is_used and (problem := self.problem_of(address)):
+            raise ValueError(f"{shown(address)}: {problem}")
+        return pack(output)
 
 
 def pack(output: Any) -> bytes:

@@ -153,11 +153,21 @@ def test_a_configuration_travels_and_hides_the_password() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "words"), [({}, "No topic is named"), ({"topic": "in/+"}, "is a filter")]
+    ("options", "words"), [({}, "No topic is named"), ({"topic": "in/+"}, "is not a topic")]
 )
 def test_a_wrong_configuration_is_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(WallarooParameterError, match=words):
         MQTTSinkConfig("h", **options)
+
+
+@pytest.mark.parametrize("topic", ["in/+", "#", "a\0", "", "t" * 65536])
+def test_a_topic_that_cannot_be_published_to_is_an_error_of_the_encoder(
+    tmp_path: Path, topic: str
+) -> None:
+    """A broker would refuse it, or end the connection, in each run again."""
+    config = MQTTSinkConfig("h", encoder=wallaroo.encoder(lambda event: event))
+    with pytest.raises(ValueError, match="a topic to publish to has 1 to 65535 bytes"):
+        tokens_of(config, tmp_path, 0, ("m", topic))
 
 
 def test_a_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

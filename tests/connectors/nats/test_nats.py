@@ -8,6 +8,7 @@ import pickle
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -411,6 +412,21 @@ class TestOnAServer:
             places = [each.raddr for each in psutil.Process().net_connections("tcp") if each.raddr]
             assert own.port not in {place.port for place in places}
 
+    def test_a_full_stream_gets_no_output_again_once_its_window_has_passed(
+        self, tmp_path: Path, server: NATSServer, stream: str, eventually: Eventually
+    ) -> None:
+        server.create(stream, max_msgs=3, discard="new", duplicate_window=0.1)
+        config = NATSSinkConfig(server.url, f"{stream}.out")
+        committer = opened(config, tmp_path)
+        committer.commit(commit_of(0), tokens_of(config, tmp_path, 0, *"abcd"))
+        eventually(lambda: "maximum messages" in committer.status().waiting_for, "it is full")
+        time.sleep(0.5)  # until the server has forgotten the ids
+        found = [message.data for message in server.messages(stream)]
+        server.do(lambda jetstream: jetstream.purge_stream(stream))
+        committer.close(DRAIN_S)
+        found += [message.data for message in server.messages(stream)]
+        assert found == [b"a", b"b", b"c", b"d"]
+
     @pytest.mark.parametrize(
         "fault", [pytest.param("nats.publish:2", marks=pytest.mark.long), "nats.confirmed:2"]
     )
@@ -560,6 +576,15 @@ def test_an_address_that_cannot_be_read_is_named(tmp_path: Path, url: str) -> No
         source("s", url).open_feed(b"")
     with pytest.raises(PeerError, match=r"Sink 's' .*: the address cannot be read: "):
         NATSSinkConfig(url, "out").committer("s", tmp_path, True)
+
+
+@pytest.mark.parametrize("subject", ["a b", "a.>", "*", "a..b", "", "a\n"])
+def test_a_subject_that_cannot_be_published_to_is_an_error_of_the_encoder(
+    tmp_path: Path, subject: str
+) -> None:
+    config = NATSSinkConfig("nats://h", encoder=wallaroo.encoder(lambda event: event))
+    with pytest.raises(ValueError, match="a subject to publish to has no wildcards"):
+        tokens_of(config, tmp_path, 0, ("m", subject))
 
 
 def test_an_encoder_that_is_none_is_left_to_the_build() -> None:

@@ -126,10 +126,10 @@ class RabbitMQ:
         finally:
             connection.close()
 
-    def declare(self, queue: str, exchange: str = "") -> None:
+    def declare(self, queue: str, exchange: str = "", **options: Any) -> None:
         """Create a durable queue, bound to a direct exchange under its own name."""
         with self.channel() as channel:
-            channel.queue_declare(queue, durable=True)
+            channel.queue_declare(queue, durable=True, arguments=options)
             if exchange:
                 channel.exchange_declare(exchange, durable=True)
                 channel.queue_bind(queue, exchange, queue)

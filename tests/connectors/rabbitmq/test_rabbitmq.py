@@ -16,12 +16,14 @@ from typing import Any
 
 import pika
 import pytest
+from pika.exceptions import ShortStringTooLong
 
 import wallaroo
 from tests.connectors.file.files import staged
 from tests.connectors.rabbitmq.server import IS_THERE, RabbitMQ, running_rabbitmq
 from tests.unit.sinks.identities import commit_of, history_to
 from tests.unit.sources.own import copying
+from wallaroo.connectors.rabbitmq.client import ERRORS
 from wallaroo.connectors.rabbitmq.publisher import ChannelPublisher, Message
 from wallaroo.errors import PeerError, WallarooParameterError
 from wallaroo.options import RunOptions
@@ -179,6 +181,25 @@ class TestOnAServer:
                 kill(pid, signal.SIGCONT)
         publisher.close()
 
+    def test_a_full_queue_that_refuses_messages_gets_each_once_and_in_order(
+        self, tmp_path: Path, server: RabbitMQ, eventually: Eventually
+    ) -> None:
+        queue = f"bounded {next(_numbers)}"
+        full = {"x-max-length": 5, "x-overflow": "reject-publish"}
+        server.declare(queue, **full)
+        config = RabbitMQSinkConfig(server.url, None, "", queue)
+        committer = opened(config, tmp_path)
+        outputs = packed(config, *(f"m {n}" for n in range(12)))
+        committer.commit(commit_of(0), staged(config, tmp_path, 0, outputs))  # type: ignore[arg-type]
+        found: list[bytes] = []
+        for _ in range(2):
+            eventually(lambda: server.left(queue) == 5, "the queue is full")
+            eventually(lambda: "did not accept" in committer.status().waiting_for, "it says so")
+            found += [body for _, body in server.take(queue)]
+        committer.close(DRAIN_S)
+        found += [body for _, body in server.take(queue)]
+        assert found == [b"m %d" % n for n in range(12)]
+
     @pytest.mark.parametrize("fault", ["rabbitmq.publish:2", "rabbitmq.confirmed:2"])
     def test_a_killed_driver_loses_nothing(
         self, tmp_path: Path, server: RabbitMQ, queue: str, fault: str
@@ -266,6 +287,39 @@ def test_an_output_that_is_no_message_is_an_error_of_the_encoder() -> None:
     config = RabbitMQSinkConfig("amqp://h", None, "out")
     with pytest.raises(TypeError, match="must return bytes or str"):
         packed(config, 7)
+
+
+@pytest.mark.parametrize(
+    ("exchange", "own", "key", "words"),
+    [
+        ("out", "", "k" * 256, "a routing key has at most 255 bytes"),
+        ("", "own", "\u00e9" * 128, "a routing key has at most 255 bytes"),
+        ("", "", "", "the output names no queue, nor does the sink"),
+    ],
+)
+def test_a_routing_key_that_cannot_be_used_is_an_error_of_the_encoder(
+    exchange: str, own: str, key: str, words: str
+) -> None:
+    """At delivery, each retry would publish the messages before it once more."""
+    encode = wallaroo.encoder(lambda event: event)
+    config = RabbitMQSinkConfig("amqp://h", encode, exchange, own)
+    assert packed(config, ("m", "k" * 255))
+    with pytest.raises(ValueError, match=words):
+        packed(config, ("m", key))
+
+
+def test_an_exchange_takes_messages_without_a_routing_key() -> None:
+    assert packed(RabbitMQSinkConfig("amqp://h", None, "out"), "m") == [b"\0\0m"]
+
+
+def test_a_routing_key_that_is_too_long_is_refused() -> None:
+    with pytest.raises(WallarooParameterError, match="a routing key has at most 255 bytes"):
+        RabbitMQSinkConfig("amqp://h", None, "out", "k" * 256)
+
+
+def test_a_name_that_is_too_long_is_not_waited_for() -> None:
+    """As in output that an earlier version has committed."""
+    assert not ERRORS.is_transient(ShortStringTooLong("k"))
 
 
 def test_a_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

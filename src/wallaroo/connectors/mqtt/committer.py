@@ -59,14 +59,18 @@ class MQTTSession(SlicedSession):
     def deliver(self, part: Slice) -> None:
         fault_point("mqtt.publish")
         # without the lock: the client's thread holds its own when it calls back
-        sent = set()
+        sent = []
         for topic, payload in map(unpack, part.outputs):
             address = topic or self._config.topic
-            sent.add(self._client.publish(address, payload, QOS, self._config.retain).mid)
+            sent.append(self._client.publish(address, payload, QOS, self._config.retain).mid)
         with self._changed:
-            self._unacknowledged = sent - self._early
+            self._unacknowledged = set(sent) - self._early
             self._early.clear()
-        self._wait_for(lambda: not self._unacknowledged)
+        try:
+            self._wait_for(lambda: not self._unacknowledged)
+        finally:
+            left = set(self._unacknowledged)
+            self.accepted = next((n for n, mid in enumerate(sent) if mid in left), len(sent))
         fault_point("mqtt.acknowledged")
 
     def cancel(self) -> None:

@@ -5,10 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from wallaroo.sinks.addressed import AddressedOutput, decoded, pack
+from wallaroo.sinks.addressed import AddressedOutput, AddressPack, decoded
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.sinks.wrapped_encoder import wrapped
 from wallaroo.steps.kinds import Encoder
+
+TOPIC_BYTES_MAX = 65_535  # MQTT 3.1.1, 4.7.3
+
+
+def _topic_problem(topic: str) -> str:
+    if not topic or set(topic) & set("+#\0") or len(topic.encode()) > TOPIC_BYTES_MAX:
+        return f"a topic to publish to has 1 to {TOPIC_BYTES_MAX} bytes, without +, # and NUL"
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +52,9 @@ class MQTTSinkConfig(QueuedSinkConfig):
             raise self._wrong(f"host={self.host!r} is a URL.", "Give the host's name alone.")
         if not self.topic and self.encoder is None:
             raise self._wrong("No topic is named.", "Name one, or let the encoder return it.")
-        if set(self.topic) & set("+#"):
-            raise self._wrong(
-                f"topic={self.topic!r} is a filter.", "Name one topic; + and # cannot be in it."
-            )
+        if self.topic and (problem := _topic_problem(self.topic)):
+            raise self._wrong(f"topic={self.topic!r} is not a topic.", f"Name one: {problem}.")
+        pack = AddressPack(_topic_problem, bool(self.topic))
         object.__setattr__(self, "encoder", wrapped(self.encoder, pack))
 
     def decoded(self, output: bytes) -> AddressedOutput:

@@ -38,6 +38,7 @@ class StreamPublisher:
         self._config = config
         self._inbox = client.new_inbox()
         self._published = 0
+        self._before = 0  # published before the present slice
         self._subjects: dict[str, str] = {}  # unconfirmed, by reply subject
         self._error: DeliveryError | None = None
         self._changed = asyncio.Event()
@@ -55,6 +56,7 @@ class StreamPublisher:
 
     async def publish(self, part: Slice) -> None:
         """Publish; return when all are confirmed.  Raises a client's error or DeliveryError."""
+        self._before = self._published
         expected = {EXPECTED_STREAM: self._config.stream} if self._config.stream else {}
         for place, output in enumerate(part.outputs):
             address, payload = unpack(output)
@@ -75,6 +77,13 @@ class StreamPublisher:
                 await asyncio.wait_for(self._changed.wait(), LOOK_S)
         if self._error is not None:
             raise self._error
+
+    @property
+    def confirmed(self) -> int:
+        """Return how many of the first outputs of the last slice were confirmed."""
+        waiting = list(self._subjects)  # at once: answers come in another thread
+        first = int(waiting[0].rpartition(".")[2]) - 1 if waiting else self._published
+        return first - self._before
 
     async def _note(self, message: Any) -> None:
         error = await self._refusal(message)
@@ -126,7 +135,10 @@ class NATSSession(SlicedSession):
 
     def deliver(self, part: Slice) -> None:
         fault_point("nats.publish")
-        self._loop.run(self._publisher.publish(part))
+        try:
+            self._loop.run(self._publisher.publish(part))
+        finally:
+            self.accepted = self._publisher.confirmed
         fault_point("nats.confirmed")
 
     def cancel(self) -> None:

@@ -6,10 +6,17 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from wallaroo.network.tls import TLS
-from wallaroo.sinks.addressed import AddressedOutput, decoded, pack
+from wallaroo.sinks.addressed import AddressedOutput, AddressPack, decoded
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.sinks.wrapped_encoder import wrapped
 from wallaroo.steps.kinds import Encoder
+
+
+def _subject_problem(subject: str) -> str:
+    parts = subject.split(".")
+    if not all(parts) or {"*", ">"} & set(parts) or subject.split() != [subject]:
+        return "a subject to publish to has no wildcards, no spaces and no empty parts"
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +50,11 @@ class NATSSinkConfig(QueuedSinkConfig):
     def __post_init__(self) -> None:
         if not self.subject and self.encoder is None:
             raise self._wrong("No subject is named.", "Name one, or let the encoder return it.")
-        if {"*", ">"} & set(self.subject.split(".")) or len(self.subject.split()) > 1:
+        if self.subject and (problem := _subject_problem(self.subject)):
             raise self._wrong(
-                f"subject={self.subject!r} is not a subject to publish to.",
-                "Name one; wildcards and spaces cannot be in it.",
+                f"subject={self.subject!r} is not a subject to publish to.", f"Name one: {problem}."
             )
+        pack = AddressPack(_subject_problem, bool(self.subject))
         object.__setattr__(self, "encoder", wrapped(self.encoder, pack))
 
     def decoded(self, output: bytes) -> AddressedOutput:

@@ -13,6 +13,7 @@ from pika.exceptions import (
     AuthenticationError,
     ProbableAccessDeniedError,
     ProbableAuthenticationError,
+    ShortStringTooLong,
 )
 
 from wallaroo.network.client_errors import ClientErrors, sentence_of
@@ -23,6 +24,7 @@ _LASTING = (
     AuthenticationError,
     ProbableAccessDeniedError,
     ProbableAuthenticationError,
+    ShortStringTooLong,  # a name or a routing key
 )
 _PIKA = logging.getLogger("pika")
 if _PIKA.level == logging.NOTSET:

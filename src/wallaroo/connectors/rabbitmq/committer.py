@@ -1,7 +1,8 @@
 """Delivery of committed batches to RabbitMQ.
 
 The invariants are those of ``sinks/queued/at_least_once.py``: a slice is done when the server has
-confirmed all of its messages.
+confirmed all of its messages.  What follows a message that it has not accepted is published one by
+one, so that nothing overtakes it again.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from wallaroo.connectors.rabbitmq.client import ERRORS, parameters_of, place_of
-from wallaroo.connectors.rabbitmq.publisher import ChannelPublisher, Message
+from wallaroo.connectors.rabbitmq.publisher import ChannelPublisher, Message, NotAcceptedError
 from wallaroo.connectors.rabbitmq.sink import RabbitMQSinkConfig
 from wallaroo.instrumentation.faults import fault_point
 from wallaroo.network.client_errors import readable_address
@@ -31,7 +32,13 @@ class RabbitMQSession(SlicedSession):
 
     def deliver(self, part: Slice) -> None:
         fault_point("rabbitmq.publish")
-        self._publisher.publish(self._messages(part))
+        try:
+            self._publisher.publish(self._messages(part))
+        except NotAcceptedError:
+            self._progress.apart = part.first + SLICE
+            raise
+        finally:
+            self.accepted = self._publisher.confirmed
         fault_point("rabbitmq.confirmed")
 
     def _messages(self, part: Slice) -> Iterator[Message]:

@@ -3,7 +3,7 @@
 Where it runs: driver, in the committer's thread.  It imports pika, which is optional.
 
 The invariant: `publish` returns when the server has confirmed every message that it was given, and
-raises if it has not.
+raises if it has not; `confirmed` then counts those before the first one that it has not.
 
 The connection is served in the thread only during a wait; so it has no heartbeats, and a server
 that does not answer is detected by the timeout of a confirmation.
@@ -34,6 +34,13 @@ class Message(NamedTuple):
     id: str
 
 
+class NotAcceptedError(DeliveryError):
+    """A message that the server has not accepted for now, such as one for a queue that is full."""
+
+    def __init__(self) -> None:
+        super().__init__("the server did not accept a message", True)
+
+
 class ChannelPublisher:
     def __init__(self, parameters: Any, *, is_mandatory: bool, exchange: str = ""):
         """Connect; raise one of pika's errors, or DeliveryError if nothing answers.
@@ -46,6 +53,7 @@ class ChannelPublisher:
         self._error: Exception | None = None
         self._blocked = ""
         self._published = 0  # delivery tags begin at 1
+        self._before = 0  # published before the present messages
         self._unconfirmed: deque[int] = deque()
         self._channel: Any = None
         self._is_confirming = False
@@ -60,6 +68,7 @@ class ChannelPublisher:
 
     def publish(self, messages: Iterable[Message]) -> None:
         """Publish, and wait for the confirmations."""
+        self._before = self._published
         properties = pika.BasicProperties(delivery_mode=PERSISTENT)
         for message in messages:
             properties.message_id = message.id
@@ -73,6 +82,12 @@ class ChannelPublisher:
             self._published += 1
             self._unconfirmed.append(self._published)
         self._wait_for(lambda: not self._unconfirmed)
+
+    @property
+    def confirmed(self) -> int:
+        """Return how many of the first messages of the last call were confirmed."""
+        first = self._unconfirmed[0] - 1 if self._unconfirmed else self._published
+        return first - self._before
 
     def cancel(self) -> None:
         """End the wait.  Called from another thread."""
@@ -150,8 +165,10 @@ class ChannelPublisher:
 
     def _confirmed(self, frame: Any) -> None:
         method = frame.method
+        if self._error is not None:  # an answer for several does not count for refused ones
+            return
         if method.NAME != "Basic.Ack":
-            self._fail(DeliveryError("the server did not accept a message", True))
+            self._fail(NotAcceptedError())
             return
         if method.multiple:
             while self._unconfirmed and self._unconfirmed[0] <= method.delivery_tag:

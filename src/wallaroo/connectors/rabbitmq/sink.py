@@ -6,10 +6,22 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from wallaroo.network.schemes import scheme_problem
-from wallaroo.sinks.addressed import AddressedOutput, decoded, pack
+from wallaroo.sinks.addressed import AddressedOutput, AddressPack, decoded
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.sinks.wrapped_encoder import wrapped
 from wallaroo.steps.kinds import Encoder
+
+NAME_BYTES_MAX = 255  # of a routing key, a queue or an exchange: AMQP's short strings
+
+
+def _routing_key_problem(key: str) -> str:
+    if len(key.encode()) > NAME_BYTES_MAX:
+        return f"a routing key has at most {NAME_BYTES_MAX} bytes"
+    return ""
+
+
+def _queue_problem(name: str) -> str:
+    return _routing_key_problem(name) if name else "the output names no queue, nor does the sink"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +58,10 @@ class RabbitMQSinkConfig(QueuedSinkConfig):
                 "Neither an exchange nor a routing key is named.",
                 "Name an exchange; or a queue as routing_key.",
             )
+        if problem := _routing_key_problem(self.routing_key):
+            raise self._wrong(f"routing_key= is too long: {problem}.", "Name a shorter one.")
+        problem_of = _routing_key_problem if self.exchange else _queue_problem
+        pack = AddressPack(problem_of, bool(self.routing_key))
         object.__setattr__(self, "encoder", wrapped(self.encoder, pack))
 
     def decoded(self, output: bytes) -> AddressedOutput:

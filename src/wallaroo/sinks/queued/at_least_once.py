@@ -4,10 +4,10 @@ Where it runs: driver, in the committer's thread.
 
 Committed outputs are handed over slice by slice, in order, each at least once.
 
-The invariant: outputs are forgotten when `deliver` has returned from the call with them, not
-before.  Within a run a slice that failed is delivered again with the same outputs, and slices
-before it are not; after a crash the batch in hand begins again, with the same slices.  A slice that
-was refused for some of its outputs is delivered one by one.
+The invariant: outputs are forgotten when `deliver` has returned from the call with them, or has
+counted them in `SlicedSession.accepted`, not before.  Within a run a slice that failed is delivered
+again without those, and slices before it are not; after a crash the batch in hand begins again,
+with the same slices.  A slice that was refused for some of its outputs is delivered one by one.
 """
 
 from __future__ import annotations
@@ -83,6 +83,8 @@ class SlicedSession(Session):
         self._checkpoint = checkpoint
         self._progress = progress
         self._outputs_max = outputs_max
+        # how many of a slice's first outputs were accepted, though `deliver` raised
+        self.accepted = 0
 
     @abstractmethod
     def deliver(self, part: Slice) -> None:
@@ -110,6 +112,7 @@ class SlicedSession(Session):
         while progress.done < len(outputs):
             outputs_max = 1 if progress.done < progress.apart else self._outputs_max
             some = outputs[progress.done : progress.done + outputs_max]
+            self.accepted = 0
             try:
                 self.deliver(Slice(batch.commit, progress.done, some))
             except RefusedSliceError:
@@ -117,6 +120,7 @@ class SlicedSession(Session):
                 progress.failures = 0
                 continue
             except Exception:
+                progress.done += self.accepted
                 progress.failures += 1
                 raise
             progress.done += len(some)
