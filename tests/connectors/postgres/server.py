@@ -23,6 +23,11 @@ from wallaroo.spark.local_cluster.hosts import free_ports
 
 START_SECONDS_MAX = 400.0
 OWNER = "postgres"  # the server refuses to run as root
+# of a session, for a dsn: what a role, a database or the server may have set
+UNUSUAL = (
+    " options='-c intervalstyle=sql_standard -c datestyle=SQL,DMY -c extra_float_digits=0"
+    " -c bytea_output=escape'"
+)
 
 
 def programs() -> Path:

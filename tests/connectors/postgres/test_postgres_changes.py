@@ -8,8 +8,8 @@ import pickle
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from decimal import Decimal
 from itertools import count
 from pathlib import Path
@@ -19,7 +19,7 @@ import psycopg
 import pytest
 
 import wallaroo
-from tests.connectors.postgres.server import Server, running_server
+from tests.connectors.postgres.server import UNUSUAL, Server, running_server
 from tests.forks import Forks
 from wallaroo.connectors.sql.postgres.changes import PostgresChanges
 from wallaroo.connectors.sql.postgres.pgoutput import lsn_of, lsn_text
@@ -136,6 +136,30 @@ def test_changes_have_rows_before_and_after_with_values_of_their_types(table: Ta
     assert (truncated.op, truncated.before, truncated.after) == ("truncate", None, None)
     assert inserted.table == f"public.{table.name}"
     assert inserted.source.keys() == {"lsn", "time", "transaction"}
+
+
+def test_times_that_python_has_no_value_for_are_texts_whatever_the_session_is(
+    table: Table,
+) -> None:
+    """As rows of the snapshot and as changes: a slot could never be passed again."""
+    table.ask("ALTER TABLE orders ADD until timestamptz, ADD span interval, ADD f float")
+    insert = "INSERT INTO orders VALUES ({}, 'a', {}, '-1 day +1 hour', 0.1::float + 0.2)"
+    table.ask(insert.format(1, "'2026-01-02 03:04:05+00'"))
+    table.ask(insert.format(2, "'infinity'"))
+    config = replace(table.config(snapshot=True), dsn=table.server.dsn + UNUSUAL)
+    log = config.open_log(LogContext(Path()))
+    start = log.beginning()
+    place = log.advance(start, 1)
+    rows = [change.after for change in read(log, start, place)]
+    log.committed(place, None)
+    table.ask(insert.format(3, "'-infinity'"))
+    rows += [change.after for change in read(log, place)]
+    log.close()
+    assert [row["id"] for row in rows] == [1, 2, 3]
+    moment = datetime.fromisoformat("2026-01-02T03:04:05+00:00")
+    assert [row["until"] for row in rows] == [moment, "infinity", "-infinity"]
+    assert {row["span"] for row in rows} == {timedelta(days=-1, hours=1)}
+    assert {row["f"] for row in rows} == {0.1 + 0.2}
 
 
 def test_rows_have_the_columns_of_their_time(table: Table) -> None:

@@ -137,6 +137,19 @@ def test_times_decimals_uuids_and_json_come_back(connection: psycopg.Connection[
     assert read_back(connection, types, [row]) == [row]
 
 
+@pytest.mark.postgres
+def test_a_negative_interval_is_the_same_in_every_intervalstyle(
+    connection: psycopg.Connection[Any],
+) -> None:
+    connection.execute("SET intervalstyle = sql_standard")
+    span = timedelta(days=-3, seconds=5, microseconds=6)
+    connection.execute("CREATE TEMP TABLE spans (span interval)")
+    with connection.cursor().copy("COPY spans FROM STDIN") as copy:
+        copy.write(copy_row((span,)))
+    connection.execute("SET intervalstyle = postgres")
+    assert connection.execute("SELECT span FROM spans").fetchone() == (span,)
+
+
 def test_a_subclass_is_written_as_its_base() -> None:
     assert copy_row((Color.RED, Number.ONE)) == b"red\\t\t1\n"
 

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import date, time, timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import psycopg
 import pytest
 
 import wallaroo
-from tests.connectors.postgres.server import Server, running_server
+from tests.connectors.postgres.server import UNUSUAL, Server, running_server
 from wallaroo.connectors.sql.postgres.reader import PostgresTableSource
 from wallaroo.connectors.sql.source_table import Rows
 from wallaroo.errors import PeerError, WallarooParameterError
@@ -197,6 +198,34 @@ class TestOnAServer:
         server.ask(f"INSERT INTO {table} (item) VALUES ('a'), ('b'), ('c')")
         log = self.log(server, table, start=1, columns=("item",))
         eventually(lambda: read(log) == [{"item": "b"}, {"item": "c"}], "the rows after it")
+
+    def test_values_do_not_depend_on_the_settings_of_the_session(
+        self, server: Server, table: str
+    ) -> None:
+        server.ask(f"ALTER TABLE {table} ADD d date, ADD i interval, ADD f float, ADD b bytea")
+        server.ask(
+            f"INSERT INTO {table} (item, d, i, f, b) VALUES "
+            """('a', '2026-02-01', '-1 day +1 hour', 0.1::float + 0.2, '\\x00ff')"""
+        )
+        config = PostgresSourceConfig("orders", server.dsn + UNUSUAL, table, "id")
+        (row,) = read(config.open_log(LogContext(Path())))
+        assert (row["d"], row["b"]) == (date(2026, 2, 1), b"\x00\xff")
+        assert (row["i"], row["f"]) == (timedelta(days=-1, hours=1), 0.1 + 0.2)
+
+    def test_a_time_that_python_has_no_value_for_arrives_as_text(
+        self, server: Server, table: str
+    ) -> None:
+        """Such a row must not end each run: the decoder may not even need the column."""
+        server.ask(f"ALTER TABLE {table} ADD until timestamptz, ADD day date, ADD at time")
+        server.ask(
+            f"INSERT INTO {table} (item, until, day, at) VALUES "
+            "('a', 'infinity', '0044-03-15 BC', '24:00'), ('b', NULL, '2026-01-02', '23:59')"
+        )
+        first, second = read(self.log(server, table))
+        assert (first["until"], first["at"]) == ("infinity", "24:00:00")
+        assert first["day"] == "0044-03-15 BC"
+        assert (second["until"], second["day"]) == (None, date(2026, 1, 2))
+        assert second["at"] == time(23, 59)
 
     @pytest.mark.parametrize(
         ("table", "column", "words"),

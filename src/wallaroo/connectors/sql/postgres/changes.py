@@ -26,7 +26,12 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import Format
 
 from wallaroo.connectors.sql.postgres.changes_source import PostgresChangesConfig
-from wallaroo.connectors.sql.postgres.client import complete_dsn, first_line, is_transient
+from wallaroo.connectors.sql.postgres.client import (
+    complete_dsn,
+    first_line,
+    is_transient,
+    keep_texts,
+)
 from wallaroo.connectors.sql.postgres.identity import cluster_facts, require_primary
 from wallaroo.connectors.sql.postgres.pgoutput import Messages, lsn_of, lsn_text
 from wallaroo.connectors.sql.postgres.reader import lent
@@ -236,7 +241,8 @@ class PostgresChanges(ReplayableSource[Any]):
             reader.connection.transaction(),
             reader.connection.cursor("changes") as cursor,
         ):
-            types = Transformer.from_context(reader.connection)
+            keep_texts(cursor)
+            types = Transformer.from_context(cursor)
             messages = Messages(lambda kind: types.get_loader(kind, Format.TEXT).load)
             cursor.itersize = FETCHED
             arguments = (reader.slot, lsn_text(end), f'"{doubled}"')

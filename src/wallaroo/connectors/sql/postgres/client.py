@@ -10,7 +10,10 @@ from typing import Any
 
 import psycopg
 from psycopg import sql
+from psycopg.abc import AdaptContext
+from psycopg.adapt import Buffer, Loader
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import Format
 
 from wallaroo.errors import PeerError
 
@@ -24,6 +27,9 @@ DEFAULTS: dict[str, Any] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
+# How values are read must not depend on the settings of the role, the database or the server.
+SETTINGS = "SET datestyle = ISO; SET intervalstyle = postgres; SET extra_float_digits = 3"
+MOMENTS = ("date", "time", "timetz", "timestamp", "timestamptz", "interval")
 # Classes of SQLSTATE (manual, appendix A) that are transient or can be fixed on the server:
 # connection, authorisation, no such database, rollback, resources (a full disk), locks,
 # intervention (a shutdown), system errors.
@@ -62,6 +68,47 @@ def complete_dsn(dsn: str) -> str:
             "client_encoding": "utf8",
         }
     )
+
+
+def connected(dsn: str) -> psycopg.Connection[Any]:
+    """Open a connection for reading values."""
+    connection = psycopg.connect(complete_dsn(dsn), autocommit=True)
+    try:
+        connection.execute(SETTINGS)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+class _TextIfUnknown(Loader):
+    """The reader of a value that Python may have no type for; then it is the server's text."""
+
+    def __init__(self, oid: int, context: AdaptContext | None = None):
+        super().__init__(oid, context)
+        usual = psycopg.adapters.get_loader(oid, Format.TEXT)
+        assert usual is not None  # it is registered for `MOMENTS`
+        self._load = usual(oid, context).load
+
+    def load(self, data: Buffer) -> Any:
+        try:
+            return self._load(data)
+        except psycopg.DataError:
+            return bytes(data).decode()
+
+
+def keep_texts(cursor: psycopg.Cursor[Any] | psycopg.ServerCursor[Any]) -> None:
+    """Let a cursor return ``infinity``, years before 1 or after 9999, and 24:00 as texts.
+
+    It reads each such value a quarter of a microsecond more slowly.
+    """
+    for name in MOMENTS:
+        cursor.adapters.register_loader(name, _TextIfUnknown)
+
+
+def is_of_client(error: psycopg.DataError) -> bool:
+    """Return whether the client, not the server, has no form for a value."""
+    return error.sqlstate is None
 
 
 def identifier(name: str) -> sql.Identifier:

@@ -25,9 +25,12 @@ from psycopg.conninfo import conninfo_to_dict
 
 from wallaroo.connectors.sql.postgres.client import (
     complete_dsn,
+    connected,
     first_line,
     identifier,
+    is_of_client,
     is_transient,
+    keep_texts,
 )
 from wallaroo.connectors.sql.postgres.identity import facts_of, require_primary
 from wallaroo.connectors.sql.postgres.source import PostgresSourceConfig
@@ -71,6 +74,7 @@ class PostgresTableSource(TableSource):
         super().__init__(rows, first, poll_s)
         self._held_up_s = held_up_s
         self._candidate: Candidate | None = None
+        self._keeps_texts = False  # a value was seen that Python has no type for
 
     def __reduce__(self) -> tuple[type[TableSource], tuple[Any, ...]]:
         return type(self), (self._rows, self._first, self._poll_s, self._held_up_s)
@@ -129,6 +133,18 @@ class PostgresTableSource(TableSource):
         if not candidate.waiting.writers:
             self._end = candidate.newest + 1
             self._candidate = None
+
+    def _page(self, connection: Any, start: int, end: int) -> tuple[list[str], list[Any]]:
+        if not self._keeps_texts:
+            try:
+                return super()._page(connection, start, end)
+            except psycopg.DataError as error:
+                if not is_of_client(error):
+                    raise
+                self._keeps_texts = True
+        with connection.cursor() as cursor:
+            keep_texts(cursor)
+            return super()._page(cursor, start, end)
 
     @property
     def _table(self) -> str:
@@ -189,10 +205,6 @@ _pools: defaultdict[str, _Pool] = defaultdict(_Pool)  # by dsn
 def lent(dsn: str) -> AbstractContextManager[psycopg.Connection[Any]]:
     """Lend one of this process's connections to a server."""
     return _pools[dsn].connection(dsn)
-
-
-def connected(dsn: str) -> psycopg.Connection[Any]:
-    return psycopg.connect(complete_dsn(dsn), autocommit=True)
 
 
 def open_log(config: PostgresSourceConfig[Any], context: LogContext) -> TableLog:

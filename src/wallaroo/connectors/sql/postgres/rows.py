@@ -34,7 +34,8 @@ def _text(value: str) -> str:
 
 
 def _interval(value: timedelta) -> str:
-    return f"{value.days} days {value.seconds} seconds {value.microseconds} microseconds"
+    # a sign each: IntervalStyle sql_standard would apply the first one to all
+    return f"{value.days} days +{value.seconds} seconds +{value.microseconds} microseconds"
 
 
 def _json(value: Any) -> str:

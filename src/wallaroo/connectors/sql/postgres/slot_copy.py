@@ -21,7 +21,8 @@ from typing import Any
 
 import psycopg
 
-from wallaroo.connectors.sql.postgres.reader import connected, lent
+from wallaroo.connectors.sql.postgres.client import connected
+from wallaroo.connectors.sql.postgres.reader import lent
 
 CHANGES = (
     "SELECT data FROM pg_logical_slot_{}_binary_changes"

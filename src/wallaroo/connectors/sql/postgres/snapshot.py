@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row
 
-from wallaroo.connectors.sql.postgres.client import complete_dsn
+from wallaroo.connectors.sql.postgres.client import complete_dsn, is_of_client, keep_texts
 from wallaroo.connectors.sql.postgres.pgoutput import lsn_of
 from wallaroo.serdes.changes import Change
 
@@ -87,7 +88,23 @@ def snapshot_rows(connection: Any, publication: str, snapshot: str) -> Iterator[
                 sql.Identifier(schema, table),
                 sql.SQL(condition or "true"),
             )
-            with connection.cursor("snapshot", row_factory=dict_row) as cursor:
-                cursor.itersize = FETCHED
-                for row in cursor.execute(query):
-                    yield Change("insert", None, row, f"{schema}.{table}", is_snapshot=True)
+            for row in _rows(connection, query):
+                yield Change("insert", None, row, f"{schema}.{table}", is_snapshot=True)
+
+
+def _rows(connection: Any, query: sql.Composed) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a query; from the first value that Python has no type for, with texts."""
+    done = 0
+    for keeps_texts in (False, True):
+        with connection.cursor("snapshot", row_factory=dict_row) as cursor:
+            cursor.itersize = FETCHED
+            if keeps_texts:
+                keep_texts(cursor)
+            try:
+                for row in islice(cursor.execute(query), done, None):
+                    done += 1
+                    yield row
+                return
+            except psycopg.DataError as error:
+                if keeps_texts or not is_of_client(error):
+                    raise
