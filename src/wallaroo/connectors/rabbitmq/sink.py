@@ -11,7 +11,7 @@ from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.sinks.wrapped_encoder import wrapped
 from wallaroo.steps.kinds import Encoder
 
-NAME_BYTES_MAX = 255  # of a routing key, a queue or an exchange: AMQP's short strings
+NAME_BYTES_MAX = 255  # AMQP's short strings: routing keys, names of queues
 
 
 def _routing_key_problem(key: str) -> str:
@@ -51,8 +51,8 @@ class RabbitMQSinkConfig(QueuedSinkConfig):
     name: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
-        if problem := scheme_problem(self.url, "amqp://user:password@host:5672/", "amqp", "amqps"):
-            raise self._wrong(*problem)
+        if wrong := scheme_problem(self.url, "amqp://user:password@host:5672/", "amqp", "amqps"):
+            raise self._wrong(*wrong)
         if not self.exchange and not self.routing_key and self.encoder is None:
             raise self._wrong(
                 "Neither an exchange nor a routing key is named.",
