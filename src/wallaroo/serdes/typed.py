@@ -7,6 +7,7 @@ from an object by a struct with the same fields.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -157,6 +158,11 @@ def plain(value: Any, native: tuple[type[Any], ...] = NATIVE) -> Any:
     Texts, numbers and values of ``native`` types are left as they are.
     """
     return msgspec.to_builtins(value, builtin_types=native, enc_hook=written)
+
+
+def refuse_nan(value: Any) -> None:
+    """Raise ValueError if a value holds NaN or an infinity, which msgspec writes as null."""
+    json.dumps(msgspec.to_builtins(value, enc_hook=written, str_keys=True), allow_nan=False)
 
 
 def written(value: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any, ClassVar
 
@@ -12,7 +11,15 @@ from msgspec import inspect
 from wallaroo.serdes.serde import Codec, exact_class
 from wallaroo.serdes.shape_errors import shape_error
 from wallaroo.serdes.tagged import by_tag, check_distinct, tag_writer, tagged_reader
-from wallaroo.serdes.typed import Read, check_written, is_named_tuple, parts_of, struct_of, written
+from wallaroo.serdes.typed import (
+    Read,
+    check_written,
+    is_named_tuple,
+    parts_of,
+    refuse_nan,
+    struct_of,
+    written,
+)
 
 # It takes half of the time of `in`, which tries a number first, and so raises and clears an error.
 _find_null = re.compile(b"null").search
@@ -74,7 +81,7 @@ class TypedCodec(Codec):
         except TypeError:  # sets of values that cannot be sorted are written as they are
             payload = self._write_unsorted(form)
         if self._may_hold_nan and _find_null(payload):
-            json.dumps(msgspec.to_builtins(event, enc_hook=written, str_keys=True), allow_nan=False)
+            refuse_nan(event)
         return payload
 
     def _reader(self, kind: Any) -> Read:

@@ -409,6 +409,12 @@ def test_rows_and_tombstones_of_a_compacted_topic_come_once_though_driver_and_br
         ("id", KafkaOutput(b"raw"), "a record of a sink with key= needs a key"),
         (("id", "part"), Delete(1), r"is not a key of \(id, part\)"),
         ("id", Delete(None), "column 'id' is of the key, and is None"),
+        ("id", {"id": float("nan")}, "column 'id' is of the key, and is nan"),
+        ("id", {"id": 1, "price": float("inf")}, "not JSON compliant"),
+        ((), KafkaOutput(b"v", headers=("id",)), "headers are .* not 'id'"),
+        ((), KafkaOutput(b"v", headers=((b"id", b""),)), "headers are .* not .b'id', b''"),
+        ((), KafkaOutput(b"v", headers={"id": 1}), "as the value of a header"),
+        ((), (b"v", b"k", "0"), "partition '0' is not a number of a partition"),
     ],
 )
 def test_an_output_that_is_no_change_is_an_error_of_the_encoder(
@@ -418,6 +424,13 @@ def test_an_output_that_is_no_change_is_an_error_of_the_encoder(
     assert config.encoder is not None
     with pytest.raises((TypeError, ValueError), match=words):
         config.encoder.function(output)
+
+
+def test_headers_may_be_a_dict_as_those_of_the_client_library() -> None:
+    config = KafkaSinkConfig("t", "b:1")
+    assert config.encoder is not None
+    packed: Any = config.encoder.function(KafkaOutput(b"v", headers={"id": b"x", "a": None}))
+    assert config.decoded(packed).headers == (("id", b"x"), ("a", None))
 
 
 def test_a_key_of_several_fields_is_an_object() -> None:

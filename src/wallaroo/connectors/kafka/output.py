@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from wallaroo.serdes.typed import written
+from wallaroo.serdes.typed import refuse_nan, written
 from wallaroo.sinks.changes import Delete, refuse_delete, require_key, row_with
 
 HEAD = struct.Struct(">iiiH")
 HEADER = struct.Struct(">Hi")
 NONE = -1
 
-Headers = tuple[tuple[str, bytes | None], ...]
+Headers = tuple[tuple[str, bytes | None], ...] | dict[str, bytes | None]
 
 
 class KafkaOutput(NamedTuple):
@@ -33,7 +33,7 @@ class KafkaOutput(NamedTuple):
     value: bytes | str | None  # None: a tombstone, which deletes the key in a compacted topic
     key: bytes | str | int | None = None
     partition: int | None = None
-    headers: Headers = ()
+    headers: Headers = ()  # pairs, or a dict
 
 
 def pack(output: Any) -> bytes:
@@ -56,15 +56,19 @@ def pack(output: Any) -> bytes:
     record = KafkaOutput(*fields)
     if record.value is None and record.key is None:
         raise TypeError("a record without a value needs a key: it deletes the key's value")
+    if record.partition is not None and not hasattr(record.partition, "__index__"):
+        raise TypeError(f"partition {record.partition!r} is not a number of a partition")
+    pairs = record.headers
+    headers = list(map(_header, pairs.items() if isinstance(pairs, dict) else pairs))
     value = _bytes("value", record.value)
     key = _bytes("key", str(record.key) if type(record.key) is int else record.key)
     head = HEAD.pack(
         NONE if record.partition is None else record.partition,
         NONE if key is None else len(key),
         NONE if value is None else len(value),
-        len(record.headers),
+        len(headers),
     )
-    return b"".join([head, key or b"", value or b"", *map(_header, record.headers)])
+    return b"".join([head, key or b"", value or b"", *headers])
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,8 @@ class KeyPack:
             return pack(output)
         row = row_with(output, self.names)
         value = msgspec.json.encode(row, enc_hook=written)
+        if b"null" in value:
+            refuse_nan(row)
         return pack(KafkaOutput(value, self._text(tuple(row[name] for name in self.names))))
 
     def _text(self, values: tuple[Any, ...]) -> bytes | str:
@@ -117,7 +123,10 @@ def _bytes(what: str, value: Any) -> bytes | None:
     )
 
 
-def _header(header: tuple[str, bytes | None]) -> bytes:
+def _header(header: Any) -> bytes:
+    is_pair = isinstance(header, tuple | list) and len(header) == 2
+    if not is_pair or not isinstance(header[0], str):
+        raise TypeError(f"headers are (name, value) or a dict, with names of str, not {header!r}")
     name = header[0].encode()
     value = _bytes("value of a header", header[1])
     return HEADER.pack(len(name), NONE if value is None else len(value)) + name + (value or b"")
