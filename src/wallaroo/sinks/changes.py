@@ -60,11 +60,13 @@ def refuse_delete(output: Any) -> None:
         output.values(())
 
 
-def require_key(names: tuple[str, ...], values: tuple[Any, ...]) -> None:
-    """Raise ValueError if a value of a key is None."""
+def require_key(
+    names: tuple[str, ...], values: tuple[Any, ...], *, takes_nan: bool = False
+) -> None:
+    """Raise ValueError if a value of a key is None, or NaN, which most systems equal to nothing."""
     for name, value in zip(names, values, strict=True):
-        if value is None:
-            raise ValueError(f"column '{name}' is of the key, and is None")
+        if value is None or (value != value and not takes_nan):
+            raise ValueError(f"column '{name}' is of the key, and is {value}")
 
 
 def row_with(output: Any, names: tuple[str, ...]) -> dict[str, Any]:

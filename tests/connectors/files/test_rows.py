@@ -25,7 +25,7 @@ from wallaroo.connectors.sql.changes import ChangePack as SQLChangePack
 from wallaroo.connectors.sql.postgres import rows as postgres_rows
 from wallaroo.connectors.sql.sqlite import rows as sqlite_rows
 from wallaroo.errors import WallarooParameterError
-from wallaroo.sinks import Delete, DeltaSinkConfig, RollingSinkConfig
+from wallaroo.sinks import Delete, DeltaSinkConfig, PostgresSinkConfig, RollingSinkConfig
 from wallaroo.testing import run_local
 
 COLUMNS = {
@@ -89,13 +89,24 @@ def test_plain_rows_are_one_output_and_others_keep_their_places() -> None:
         ("double", "x"),
         ("bool", 1),
         ("date32", "2026-01-02"),
+        ("uint8", 1.5),
+        ("int64", np.float32(1.5)),
+        (pa.list_(pa.int64()), [1, 2.9]),
+        (pa.large_list(pa.list_(pa.uint8())), [[1], [0.5]]),
+        (pa.struct({"x": pa.int64()}), {"x": 1.7}),
+        (pa.struct({"x": pa.int64()}), (1.7,)),
+        (pa.struct({"x": pa.int64()}), [("x", 1.7)]),
+        (pa.map_(pa.string(), pa.int64()), {"x": 1.7}),
+        (pa.map_(pa.int64(), pa.string()), [(1.7, "x")]),
+        ("float32", 1e300),
+        (pa.list_(pa.float32()), [-1e300]),
     ],
 )
-def test_a_value_that_does_not_fit_is_refused_alone(kind: str, value: Any) -> None:
+def test_a_value_that_does_not_fit_is_refused_alone(kind: Any, value: Any) -> None:
     pack = RowPack({"first": "int64", "second": kind})
     with pytest.raises(ValueError, match="column 'second'"):
         pack((1, value))
-    assert pack((1, None)) == (1, None)
+    assert list(each_row(packed(pack, [(1, None)]))) == [(1, None)]
 
 
 @pytest.mark.parametrize("kind", [pa.list_(pa.int64()), pa.decimal128(9, 2), pa.uint8()])
@@ -109,6 +120,67 @@ def test_values_that_may_change_or_need_a_check_are_packed_at_once(kind: Any) ->
     assert [pickle.loads(output) for output in pack.pack_all(outputs)] == [
         ([1],) if pa.types.is_list(kind) else (1,)
     ] * 100
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("uint8", np.int64(3)),
+        ("int64", 2.0),
+        (pa.list_(pa.int64()), (1, None, 2.0)),
+        (pa.list_(pa.float64()), np.array([1.5, 2.5])),
+        (pa.struct({"x": pa.int64(), "y": pa.string()}), {"x": 1}),
+        (pa.map_(pa.string(), pa.list_(pa.int64())), {"x": [1], "y": None}),
+        ("float32", 0.1),
+        ("float32", float("inf")),
+        (pa.list_(pa.float32()), [float("nan"), None]),
+        (pa.list_(pa.float32()), None),
+    ],
+)
+def test_a_value_that_fits_is_taken(kind: Any, value: Any) -> None:
+    (row,) = each_row(packed(RowPack({"values": kind}), [(value,)]))
+    assert row[0] is None if value is None else len(row) == 1
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+def test_rows_that_become_json_have_no_nan_and_no_infinity(tmp_path: Path, number: float) -> None:
+    """Readers refuse such lines as a whole."""
+    columns = {"value": "double", "values": pa.list_(pa.float64())}
+    config = RollingSinkConfig(str(tmp_path), columns=columns, form="lines")
+    with pytest.raises(ValueError, match=r"column 'value': .* JSON has no NaN and no infinity"):
+        config.encoder.function((number, []))
+    with pytest.raises(ValueError, match=r"column 'values': .* JSON has no NaN and no infinity"):
+        config.encoder.function((1.0, [1.0, number]))
+    flat = RowPack({"value": "double"}, is_finite=True)
+    assert flat((0.5,)) == (0.5,)
+    assert flat((None,)) == (None,)
+    assert len(flat.block(pa.table({"value": [0.5, None]}))) == 2
+    with pytest.raises(ValueError, match="a number may be NaN or infinite"):
+        flat.block(pa.table({"value": [0.5, number]}))
+
+
+def test_a_number_that_is_too_large_for_a_column_is_no_infinity_in_a_block() -> None:
+    pack = RowPack({"value": "float32"})
+    assert len(pack.block(pa.table({"value": [0.5, float("inf"), None]}))) == 3
+    with pytest.raises(ValueError, match="a value is too large"):
+        pack.block(pa.table({"value": [0.5, 1e300]}))
+
+
+def test_nan_is_no_key_of_a_table() -> None:
+    """No other NaN equals it, so that a table would keep several rows of one key."""
+    nan = float("nan")
+    pack = ChangePack({"key": pa.float64(), "value": pa.float64()}, ("key",))
+    for output in ((nan, 1.0), Delete(nan)):
+        with pytest.raises(ValueError, match="column 'key' is of the key, and is nan"):
+            pack(output)
+    assert pack((1.0, nan))[0] == 1.0
+    with pytest.raises(ValueError, match="a value of the key is None or NaN"):
+        pack.block(pa.table({"key": [1.0, nan], "value": [1.0, 1.0]}))
+    assert len(pack.block(pa.table({"key": [1.0], "value": [nan]}))) == 1
+    with pytest.raises(ValueError, match="column 'venue' is of the key, and is nan"):
+        SQLChangePack(sqlite_rows.packed, ("venue",), ("venue",))((nan,))
+    config: Any = PostgresSinkConfig("dbname=d", "t", ("venue",), key="venue")
+    assert config.encoder.function((nan,)) == b"+nan\n"  # PostgreSQL's NaN equals itself
 
 
 def test_a_key_of_none_and_a_deletion_among_plain_rows() -> None:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from datetime import date, datetime
 from functools import partial
 from itertools import groupby
+from math import isfinite
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -38,24 +39,29 @@ TOGETHER_MIN = 16  # rows: fewer are smaller as pickles
 class RowPack:
     """The check of rows against columns, and their staged form.
 
-    ``more`` are checks of their own for some columns: they raise ValueError.
+    ``more`` are checks of their own for some columns: they raise ValueError.  ``is_finite``: NaN
+    and infinities do not fit.
     """
 
     output_type = tuple
 
     def __init__(
-        self, columns: dict[str, Any], more: Mapping[str, Callable[[Any], None]] = NO_MORE
+        self,
+        columns: dict[str, Any],
+        more: Mapping[str, Callable[[Any], None]] = NO_MORE,
+        is_finite: bool = False,
     ):
         self._columns = columns
         self._more = more
+        self._is_finite = is_finite
         self._names = tuple(columns)
-        self._key_places: list[int] = []  # columns that cannot be None
+        self._key_places: list[int] = []  # columns that cannot be None or NaN
         self._checks: list[Callable[[Any], Any]] = []
         self._is_plain: Callable[..., bool] = self._first_is_plain
         self._getters: dict[type, Callable[[Any], tuple[Any, ...]]] = {}  # by type of output
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RowPack, (self._columns, self._more)
+        return RowPack, (self._columns, self._more, self._is_finite)
 
     def problem(self, form: str) -> str:
         """Return the problem of the columns in a form of files; empty if there is none."""
@@ -100,8 +106,11 @@ class RowPack:
             raise ValueError("some columns have checks of their own")
         kinds = {name: arrow_type(kind) for name, kind in self._columns.items()}
         arrays = [_as(rows.column(name), kind) for name, kind in kinds.items()]
-        if any(arrays[place].null_count for place in self._key_places):
-            raise ValueError("a value of the key is None")
+        if self._is_finite and not all(map(_is_finite, arrays)):
+            raise ValueError("a number may be NaN or infinite")
+        for place in self._key_places:
+            if not _is_key(arrays[place]):
+                raise ValueError("a value of the key is None or NaN")
         return _stream(arrow().Table.from_arrays(arrays, schema=schema_of(kinds)))
 
     def _packed(self, rows: list[tuple[Any, ...]]) -> list[bytes]:
@@ -113,7 +122,7 @@ class RowPack:
     def _first_is_plain(self, *values: Any) -> bool:
         """Create the function that tests for plain values, and call it."""
         kinds = [arrow_type(kind) for kind in self._columns.values()]
-        self._is_plain = _test_of(kinds, self._key_places)
+        self._is_plain = _test_of(kinds, self._key_places, self._is_finite)
         return self._is_plain(*values)
 
     def check(self, values: tuple[Any, ...]) -> None:
@@ -162,7 +171,7 @@ class RowPack:
 
     def _checked(self) -> list[Callable[[Any], Any]]:
         for name, kind in self._columns.items():
-            check = _check_of(arrow_type(kind))
+            check = _check_of(arrow_type(kind), self._is_finite)
             self._checks.append(_both(check, self._more[name]) if name in self._more else check)
         return self._checks
 
@@ -181,11 +190,26 @@ def _several(getter: Any, names: tuple[str, ...]) -> Callable[[Any], tuple[Any, 
     return get if len(names) > 1 else lambda output: (get(output),)
 
 
-def _check_of(kind: Any) -> Callable[[Any], Any]:
-    """Return a function that raises for a value that does not fit an Arrow type."""
+def _check_of(kind: Any, is_finite: bool) -> Callable[[Any], Any]:
+    """Return a function that raises for a value that does not fit an Arrow type.
+
+    Arrow alone would cut off fractions, and make an infinity of a number that is too large.
+    """
+    check_of = partial(_check_of, is_finite=is_finite)
+    types = arrow().types
     is_scalar = partial(arrow().scalar, type=kind)
-    if arrow().types.is_signed_integer(kind):
-        return _whole_number(1 << kind.bit_width - 1, is_scalar)
+    if types.is_integer(kind):
+        return _whole_number(kind, is_scalar)
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        inner = kind.value_type
+        return partial(_list, is_scalar, check_of(inner), _types_of(inner, is_finite))
+    if types.is_map(kind):
+        return partial(_map, is_scalar, check_of(kind.key_type), check_of(kind.item_type))
+    if types.is_struct(kind):
+        fields = [kind.field(place) for place in range(kind.num_fields)]
+        return partial(_struct, is_scalar, {each.name: check_of(each.type) for each in fields})
+    if types.is_floating(kind) and (is_finite or kind.bit_width < 64):
+        return partial(_number, is_scalar, is_finite)
     if str(kind) == "string":
         return partial(_text, is_scalar)
     exact = EXACT.get(str(kind))
@@ -198,15 +222,71 @@ def _check_of(kind: Any) -> Callable[[Any], Any]:
     return check
 
 
-def _whole_number(bound: int, is_scalar: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _whole_number(kind: Any, is_scalar: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    is_signed = arrow().types.is_signed_integer(kind)
+    low = -(1 << kind.bit_width - 1) if is_signed else 0
+    bound = low + (1 << kind.bit_width)
+
     def check(value: Any) -> Any:
-        if type(value) is int and -bound <= value < bound:
+        if type(value) is int and low <= value < bound:
             return None
-        if isinstance(value, float) and not value.is_integer():
-            raise ValueError("it is not a whole number")  # Arrow would truncate it
-        return is_scalar(value)
+        if is_scalar(value).as_py() != value:
+            raise ValueError(f"{value!r} is not a whole number")
+        return None
 
     return check
+
+
+def _types_of(kind: Any, is_finite: bool) -> frozenset[type]:
+    """Return the types whose values Arrow itself checks in full for elements of a type."""
+    exact = int if arrow().types.is_integer(kind) else EXACT.get(str(kind))
+    if exact is None or (is_finite and exact is float):
+        return frozenset()
+    return frozenset([exact, type(None)])
+
+
+def _list(
+    is_scalar: Callable[[Any], Any],
+    check: Callable[[Any], Any],
+    sure: frozenset[type],
+    value: Any,
+) -> None:
+    is_scalar(value)
+    if value is not None and not sure.issuperset(map(type, value)):
+        for each in value:
+            check(each)
+
+
+def _map(
+    is_scalar: Callable[[Any], Any],
+    check_key: Callable[[Any], Any],
+    check: Callable[[Any], Any],
+    value: Any,
+) -> None:
+    is_scalar(value)
+    for key, each in value.items() if isinstance(value, dict) else value or ():
+        check_key(key)
+        check(each)
+
+
+def _struct(
+    is_scalar: Callable[[Any], Any], checks: Mapping[str, Callable[[Any], Any]], value: Any
+) -> None:
+    is_scalar(value)
+    fields = zip(checks, value, strict=True) if isinstance(value, tuple) else value or ()
+    own = dict(fields)
+    for name, check in checks.items():
+        check(own.get(name))
+
+
+def _number(is_scalar: Callable[[Any], Any], is_finite: bool, value: Any) -> None:
+    stored = is_scalar(value).as_py()
+    if stored is None or isfinite(stored):
+        return
+    if is_finite:
+        raise ValueError("JSON has no NaN and no infinity")
+    if isfinite(value):
+        raise ValueError(f"{value!r} is too large")
 
 
 def _text(is_scalar: Callable[[Any], Any], value: Any) -> Any:
@@ -223,7 +303,7 @@ def arrow_type(kind: Any) -> Any:
 
 def arrow() -> Any:
     # it takes long to import, and only sinks of rows need it
-    import pyarrow
+    import pyarrow.compute
 
     return pyarrow
 
@@ -237,11 +317,11 @@ def _never(*values: Any) -> bool:
     return False
 
 
-def _test_of(kinds: list[Any], required: Iterable[int]) -> Callable[..., bool]:
+def _test_of(kinds: list[Any], required: Iterable[int], is_finite: bool) -> Callable[..., bool]:
     """Return a function that tests whether values need no other check, and Arrow takes them all.
 
     Its text is created from the types: a call for each column would cost as much as its column in
-    Arrow.  ``required``: places of columns that cannot be None.
+    Arrow.  ``required``: places of columns that cannot be None or NaN.
     """
     names = [f"value_{place}" for place in range(len(kinds))]
     classes: dict[str, type] = {}
@@ -259,10 +339,29 @@ def _test_of(kinds: list[Any], required: Iterable[int]) -> Callable[..., bool]:
                 test += f" and {name}.tzinfo is {'not ' * bool(kind.tz)}None"
         else:
             return _never
+        if str(kind) == "double" and (is_finite or place in required):
+            test += f" and {name} - {name} == 0" if is_finite else f" and {name} == {name}"
         tests.append(f"({test})" if place in required else f"({name} is None or {test})")
     source = f"lambda {', '.join(names)}: {' and '.join(tests)}"
     test_all: Callable[..., bool] = eval(source, {"is_text": _is_text, **classes})
     return test_all
+
+
+def _is_key(column: Any) -> bool:
+    """Return whether all values of a column can be those of a key."""
+    if column.null_count or not arrow().types.is_floating(column.type):
+        return not column.null_count
+    return True not in column.is_nan().unique().to_pylist()
+
+
+def _is_finite(column: Any) -> bool:
+    """Return whether a column holds no NaN and no infinity, as far as that is seen at once."""
+    types = arrow().types
+    if types.is_nested(column.type):
+        return "float" not in str(column.type) and "double" not in str(column.type)
+    if not types.is_floating(column.type):
+        return True
+    return False not in arrow().compute.is_finite(column).unique().to_pylist()
 
 
 def _is_text(value: str) -> bool:
@@ -282,7 +381,12 @@ def _as(column: Any, kind: Any) -> Any:
     is_moment = types.is_timestamp(have) and types.is_timestamp(kind)
     if not (widens or is_moment or str(have).replace("large_", "") == str(kind)):
         raise ValueError(f"{have} is not {kind}")
-    return column.cast(kind)
+    cast = column.cast(kind)
+    if types.is_floating(have) and types.is_floating(kind) and kind.bit_width < have.bit_width:
+        is_infinite = arrow().compute.is_inf
+        if not is_infinite(cast).equals(is_infinite(column)):
+            raise ValueError("a value is too large")
+    return cast
 
 
 def from_rows(rows: list[Any], schema: Any) -> Any:

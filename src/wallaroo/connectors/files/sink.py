@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from wallaroo.connectors.files.forms import FORMS, PARQUET
+from wallaroo.connectors.files.forms import FORMS, LINES, PARQUET
 from wallaroo.connectors.files.partitions import Partitions
 from wallaroo.connectors.files.rows import RowPack, each_row
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
@@ -89,7 +89,8 @@ class RollingSinkConfig(QueuedSinkConfig):
             raise self._wrong(problem, fix)
         partitions = self._checked_partitions(columns)
         levels = partitions.levels if partitions else ()
-        pack = RowPack(columns, {level.column: level.check for level in levels if not level.form})
+        checks = {level.column: level.check for level in levels if not level.form}
+        pack = RowPack(columns, checks, is_finite=form == LINES)
         object.__setattr__(self, "encoder", wrapped(self.encoder, pack))
 
     def _checked_partitions(self, columns: dict[str, Any]) -> Partitions | None:

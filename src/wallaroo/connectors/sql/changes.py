@@ -28,6 +28,7 @@ class ChangePack:
     pack: Pack
     columns: tuple[str, ...]
     key: tuple[str, ...]
+    takes_nan: bool = False  # whether the database knows NaN as one key
     _places: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -38,11 +39,12 @@ class ChangePack:
         """Pack a row or a `Delete`; raise TypeError or ValueError if it does not fit."""
         if isinstance(output, Delete):
             values = output.values(self.key)
-            require_key(self.key, values)
+            require_key(self.key, values, takes_nan=self.takes_nan)
             return DELETED + self.pack(values, self.key)
         row = in_order(output, self.columns)
         staged = PUT + self.pack(row, self.columns)
-        require_key(self.key, tuple([row[place] for place in self._places]))
+        own = tuple([row[place] for place in self._places])
+        require_key(self.key, own, takes_nan=self.takes_nan)
         return staged
 
 

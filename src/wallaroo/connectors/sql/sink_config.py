@@ -21,6 +21,7 @@ class TableSinkConfig(QueuedSinkConfig):
 
     shown_options: ClassVar[str] = "table={0.table!r}"
     target_form: ClassVar[str] = "{0.table}"
+    nan_is_a_key: ClassVar[bool] = False
 
     table: str
     columns: Sequence[str]
@@ -47,7 +48,9 @@ class TableSinkConfig(QueuedSinkConfig):
         object.__setattr__(self, "columns", names)
         key = self._names("key", names)
         object.__setattr__(self, "key", key)
-        packing = ChangePack(pack, names, key) if key else partial(pack, columns=names)
+        packing = (
+            ChangePack(pack, names, key, self.nan_is_a_key) if key else partial(pack, columns=names)
+        )
         object.__setattr__(self, "encoder", wrapped(self.encoder, packing))
 
     def _decoded(self, output: bytes, unpack: Unpack) -> dict[str, Any] | Delete:

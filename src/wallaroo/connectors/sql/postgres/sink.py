@@ -38,6 +38,7 @@ class PostgresSinkConfig(TableSinkConfig):
     kind: ClassVar[str] = "postgres"
     system: ClassVar[str] = "wallaroo.connectors.sql.postgres.committer:PostgresSystem"
     library: ClassVar[str] = "psycopg[binary]"
+    nan_is_a_key: ClassVar[bool] = True
 
     dsn: str = field(repr=False)  # may hold a password
     table: str
