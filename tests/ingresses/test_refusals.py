@@ -11,10 +11,12 @@ import wallaroo
 from tests.ingresses.joined_driver import application_of, decode, encode, stream_of, time_of
 from wallaroo.api.application import Application
 from wallaroo.cli.main import main
-from wallaroo.errors import PeerError, PipelineError
+from wallaroo.errors import CheckpointError, PeerError, PipelineError
 from wallaroo.options import RunOptions
 from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
+from wallaroo.spool.welcomed import WelcomedHosts
+from wallaroo.state.log.layout import SPOOL
 
 LISTEN = ("127.0.0.1", 0)
 
@@ -48,7 +50,7 @@ def test_options_that_do_not_go_together_are_refused(
         RunOptions(**given)  # type: ignore[arg-type]
 
 
-def started(application: Application, folder: Path, listen: tuple[str, int] = LISTEN) -> Run:
+def started(application: Application, folder: Path, listen: tuple[str, int] | None = LISTEN) -> Run:
     options = RunOptions(checkpoint=folder, ingress_listen=listen, status_address=None)
     return Run(application, options, InProcessHost())
 
@@ -81,6 +83,20 @@ def test_an_address_that_is_taken_is_named(tmp_path: Path) -> None:
         second.start()
     first.stop()
     first.wait()
+
+
+def test_a_run_without_the_option_leaves_no_ingress_behind_that_no_commit_lists(
+    tmp_path: Path,
+) -> None:
+    """It was let in by a run that ended before its first commit."""
+    application = application_of(tmp_path, has_windows=False)
+    run = started(application, tmp_path / "check")
+    run.start()
+    run.stop()
+    run.wait()
+    WelcomedHosts(tmp_path / "check" / SPOOL).add("edge/0011223344556677")
+    with pytest.raises(CheckpointError, match="ingress 'edge' on another host may have"):
+        started(application, tmp_path / "check", None).start()
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -23,8 +24,8 @@ SECOND = "11" * 8
 class Joining:
     """A run without a commit, and ingress hosts that join it."""
 
-    def __init__(self) -> None:
-        self.hosts = IngressHosts(["in"], lambda: None)
+    def __init__(self, spool_root: Path) -> None:
+        self.hosts = IngressHosts(["in"], spool_root, lambda: None)
         self._listener = TaskListener(HOST, SECRET, reachable_as=HOST)
         self._admitting = HostListener(self._listener, self.hosts, Terms("", (), 0))
         self._admitting.begin()
@@ -52,8 +53,8 @@ class Joining:
 
 
 @pytest.fixture
-def joining() -> Iterator[Joining]:
-    there = Joining()
+def joining(tmp_path: Path) -> Iterator[Joining]:
+    there = Joining(tmp_path)
     yield there
     there.close()
 
@@ -93,3 +94,38 @@ def test_a_folder_whose_name_another_one_failed_to_join_with_is_admitted(joining
     write_message(first, {"op": REFUSED, "words": "the port is taken"})
     assert first.recv(1) == b""  # the driver has ended the connection
     assert joining.ask(SECOND)[1]["op"] == WELCOME
+
+
+def test_a_run_that_ended_before_a_commit_knows_whom_it_let_in(
+    joining: Joining, tmp_path: Path
+) -> None:
+    """From its welcome on it may acknowledge: the next run waits for that folder alone."""
+    _, answer = joining.ask(FIRST)
+    assert answer["op"] == WELCOME
+    following = Joining(tmp_path)
+    (host,) = following.hosts.all()
+    assert host.has_joined
+    _, answer = following.ask(SECOND)
+    assert answer["op"] == REFUSED
+    assert "ingress 'edge' has joined this run with another folder" in answer["words"]
+    assert following.ask(FIRST)[1]["op"] == WELCOME
+    following.close()
+
+
+def test_a_host_whose_link_broke_before_it_was_ready_is_known(joining: Joining) -> None:
+    """It may listen: the next commit lists it."""
+    link, _ = joining.ask(FIRST)
+    link.close()
+    wait_until(lambda: joining.hosts.named("edge"))
+    (host,) = joining.hosts.all()
+    assert host.has_joined
+    assert joining.ask(SECOND)[1]["op"] == REFUSED
+
+
+def test_a_host_that_could_not_listen_is_not_known_to_the_next_run(
+    joining: Joining, tmp_path: Path
+) -> None:
+    link, _ = joining.ask(FIRST)
+    write_message(link, {"op": REFUSED, "words": "the port is taken"})
+    assert link.recv(1) == b""
+    assert IngressHosts(["in"], tmp_path, lambda: None).all() == []

@@ -131,7 +131,7 @@ class HostListener:
             key, committed = self._admitted(name, str(hello["id"]), is_leaving)
             self._starting[session] = key
         try:
-            place = self._started(session, name, committed)
+            place = self._started(session, key, committed)
             if place is None:
                 return
             host = self._hosts.connected(key, session, place)
@@ -153,15 +153,22 @@ class HostListener:
             if not self._is_closing and not host.has_left(self._hosts.sources):
                 _log.warning("ingress '%s' is disconnected: %s; the run continues", name, cause)
 
-    def _started(self, session: _Session, name: str, committed: Fields) -> RangePlace | None:
+    def _started(self, session: _Session, key: str, committed: Fields) -> RangePlace | None:
         """Let a host begin to listen; return its range server, or None if it cannot join."""
         connection = session.connection
         welcome = {"op": WELCOME, "terms": self._terms.to_json(), "committed": committed}
-        write_message(connection, welcome)
-        connection.settimeout(START_S)
-        answer, _ = read_message(connection)
-        connection.settimeout(SILENT_S)
+        self._hosts.welcome(key)
+        try:
+            write_message(connection, welcome)
+            connection.settimeout(START_S)
+            answer, _ = read_message(connection)
+            connection.settimeout(SILENT_S)
+        except _GONE:
+            self._hosts.vanished(key)
+            raise
         if answer["op"] != READY:
+            self._hosts.withdraw(key)
+            name = key.rpartition("/")[0]
             _log.warning("ingress '%s' cannot join: %s", name, answer.get("words", ""))
             return None
         address = str(answer["ranges"][0]), int(answer["ranges"][1])

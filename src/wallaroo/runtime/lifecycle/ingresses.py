@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from pathlib import Path
 
 from wallaroo.dataflow.plan.ordering import acts_in_event_time
-from wallaroo.errors import PeerError, PipelineError, Problem
+from wallaroo.errors import CheckpointError, PeerError, PipelineError, Problem
 from wallaroo.ingress.config import IngressSource
 from wallaroo.ingress.joining.host_listener import HostListener
 from wallaroo.ingress.joining.messages import KEY, WRITER, Terms, secret_of_ranges
@@ -21,6 +22,8 @@ from wallaroo.sources.joined.log import SeveralSpools
 from wallaroo.sources.log import SourceLog
 from wallaroo.sources.spooled import SpoolLog
 from wallaroo.spool.waking import waker
+from wallaroo.spool.welcomed import WelcomedHosts
+from wallaroo.state.log.layout import SPOOL
 
 _log = logging.getLogger("wallaroo.run")
 
@@ -39,7 +42,7 @@ class JoinedIngresses:
         certificate = pem.certificate if pem is not None else ""
         self._pem = pem
         self._secret = bytes.fromhex(kept_key(spec.site.root / KEY, WRITER, certificate).secret)
-        self._hosts = IngressHosts(self._names, waker(str(spec.site.wake)))
+        self._hosts = IngressHosts(self._names, spec.site.root / SPOOL, waker(str(spec.site.wake)))
         spec.meter.set_ingresses(self._status)
 
     def joined(self, logs: Sequence[SourceLog]) -> tuple[SourceLog, ...]:
@@ -91,6 +94,16 @@ class JoinedIngresses:
             )
             for host in self._hosts.all()
             if host.is_there or any(map(host.is_known_of, self._names))
+        )
+
+
+def require_none_welcomed(spool_root: Path) -> None:
+    """Raise CheckpointError if an ingress joined the last run, which no run without them reads."""
+    if keys := WelcomedHosts(spool_root).keys():
+        name = keys[0].rpartition("/")[0]
+        raise CheckpointError(
+            f"ingress '{name}' on another host may have acknowledged input, which only a run with "
+            f"--ingress-listen can read. Give that option to the run."
         )
 
 

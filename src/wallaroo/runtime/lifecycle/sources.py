@@ -15,7 +15,7 @@ from wallaroo.durable.ownership import Ownership
 from wallaroo.errors import PipelineError, Problem
 from wallaroo.ingress.process import Feeding
 from wallaroo.network.replica import Replica
-from wallaroo.runtime.lifecycle.ingresses import JoinedIngresses
+from wallaroo.runtime.lifecycle.ingresses import JoinedIngresses, require_none_welcomed
 from wallaroo.runtime.lifecycle.spec import RunSpec
 from wallaroo.runtime.standby.former_run import TAKE_OVER_S
 from wallaroo.runtime.tasks.replay import tuned
@@ -59,9 +59,11 @@ class RunSources:
             until_now=spec.options.until_now,
         )
         self._feeders = spec.feeders
-        self._ingresses = (
-            JoinedIngresses(spec, self._configs, checkpoint) if options.ingress_listen else None
-        )
+        self._ingresses: JoinedIngresses | None = None
+        if options.ingress_listen:
+            self._ingresses = JoinedIngresses(spec, self._configs, checkpoint)
+        else:
+            require_none_welcomed(self._context.spool_root)
         self.logs = self._opened(self._context)
         self._require_fed(dict(options.source_durability))
         self._certificate = ""  # the range server's, for workers elsewhere

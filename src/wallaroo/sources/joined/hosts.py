@@ -7,7 +7,8 @@ The invariants:
 
 * A host is known by its key, ``NAME/ID``: the id is that of its folder.  Two folders never share a
   key, and no two hosts of a run share a name.
-* A host that has connected is known until it has left, connected or not: the next commit lists it.
+* A host that may have begun to receive is known until it has left, connected or not, in this run
+  and the next ones: the next commit lists it (`spool.welcomed`).
 * The boundaries known of a part begin at or before what is committed of it.
 * A host without a connection is disconnected, since a known time: no more of it is planned.
 """
@@ -21,10 +22,12 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 
 from wallaroo.network.tls_sockets import Address
 from wallaroo.spool.connections import Statements
 from wallaroo.spool.format import Boundary, SpoolHead
+from wallaroo.spool.welcomed import WelcomedHosts
 
 BEGINNING = Boundary()
 HOLD_S = 5.0  # how long a host that could not be read is not asked for its input again
@@ -112,6 +115,7 @@ class IngressHost:
         self.session: object | None = None  # None: away
         self.since = time.time()  # the connection's beginning, or its end
         self.cause = "it has not connected yet"
+        self.is_welcome = False  # it may have begun to receive, in this run or before
         self.farewell = Farewell.NONE
         self.left: set[str] = set()  # sources whose commits no longer list it
         self.wake: Callable[[], None] = lambda: None  # wakes its connection after a commit
@@ -134,8 +138,8 @@ class IngressHost:
 
     @property
     def has_joined(self) -> bool:
-        """Return whether it has connected during this run, and has reported since or is gone."""
-        return bool(self.parts) and (self.is_there or self.session is None)
+        """Return whether it may have begun to receive, and has reported since or is gone."""
+        return self.is_welcome and (self.is_there or self.session is None)
 
     @property
     def is_readable(self) -> bool:
@@ -175,13 +179,20 @@ class IngressHost:
 
 
 class IngressHosts:
-    def __init__(self, sources: Collection[str], wake: Callable[[], None]):
-        """Begin without hosts; ``wake`` makes the run poll its sources."""
+    def __init__(self, sources: Collection[str], spool_root: Path, wake: Callable[[], None]):
+        """Begin with the hosts that an earlier run has let in, and that no commit may list yet.
+
+        ``wake`` makes the run poll its sources.
+        """
         self.sources = tuple(sources)
         self.wake = wake
+        self._welcomed = WelcomedHosts(spool_root)
+        self._unlisted = set(self._welcomed.keys())  # by key
         self._lock = threading.RLock()
         self._hosts: dict[str, IngressHost] = {}
         self._gone: dict[str, set[str]] = {source: set() for source in sources}  # ids that left
+        for key in self._unlisted:
+            self.get(key).is_welcome = True
 
     def all(self) -> list[IngressHost]:
         """Return the hosts, by key."""
@@ -219,6 +230,31 @@ class IngressHosts:
                     host.wake()
                     if host.session is None and host.has_left(self.sources):
                         del self._hosts[host.key]
+                if host.key in self._unlisted and self._is_listed(host):
+                    self._unlisted.remove(host.key)
+                    self._welcomed.remove(host.key)
+
+    def _is_listed(self, host: IngressHost) -> bool:
+        """Return whether the commits of all sources list it, or have dropped it."""
+        return host.left.union(host.committed).issuperset(self.sources)
+
+    def welcome(self, key: str) -> None:
+        """Note that a host may begin to receive, before it does.  Raises OSError."""
+        host = self._hosts.get(key)
+        if host is None or not self._is_listed(host):
+            self._welcomed.add(key)
+            self._unlisted.add(key)
+
+    def withdraw(self, key: str) -> None:
+        """Note that a host did not begin to receive, though it was welcome."""
+        if key not in self._hosts:  # another time it may have
+            self._unlisted.discard(key)
+            self._welcomed.remove(key)
+
+    def vanished(self, key: str) -> None:
+        """Note that a host was welcome, and has not said whether it began to receive."""
+        self.get(key).is_welcome = True
+        self.wake()
 
     def connected(self, key: str, session: object, ranges: RangePlace) -> IngressHost:
         """Note a connection, whose host reports its parts next; return the host."""
@@ -226,6 +262,7 @@ class IngressHosts:
             host = self.get(key)
             host.parts = {source: HostPart() for source in self.sources}
             host.ranges = ranges
+            host.is_welcome = True
             host.since = time.time()
             host.session = session
             return host

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -23,6 +24,7 @@ from wallaroo.sources.joined.log import SeveralSpools, hosts_of
 from wallaroo.sources.log import CutShortError, Head, Position, Range, Reached
 from wallaroo.sources.spooled import SpoolLog
 from wallaroo.spool import Boundary, SpoolReader
+from wallaroo.spool.welcomed import WelcomedHosts
 from wallaroo.spool.writer import SpoolWriter
 
 FRAMING = Framing(1, ">B", 255)
@@ -44,7 +46,7 @@ class Joined:
         _fill(self.folder, [own])
         self.bounds = _fill(served.folder(self.source), sizes)
         self.own = SpoolLog(self.source, self.folder, "", framing=FRAMING)
-        self.hosts = IngressHosts([self.source], lambda: None)
+        self.hosts = IngressHosts([self.source], here, lambda: None)
         self.host: IngressHost
         self.every = every
         self.log = SeveralSpools(self.own, self.secret, self.hosts, read_s=0.1)
@@ -240,6 +242,37 @@ def test_a_host_that_no_commit_knows_is_given_up_as_any_other(served: Served) ->
     assert joined.hosts.named("edge") is None
 
 
+def test_a_host_that_no_commit_knows_is_listed_by_the_next_run(served: Served) -> None:
+    """It was let in before the run ended: time waits for it until it is back."""
+    joined = Joined(served, 10, [100], 1)
+    root = joined.folder.parent
+    joined.hosts.welcome("edge/00")
+    hosts = IngressHosts([joined.source], root, lambda: None)
+    log = SeveralSpools(joined.own, joined.secret, hosts)
+    here = log.reconcile(log.beginning())
+    assert hosts_of(here) == ["edge"]
+    assert log.partitions(here) == {"edge/00/"}
+    log.committed(here, None)
+    assert WelcomedHosts(root).keys() == []  # from then on the commits say it
+
+
+def test_a_host_that_a_commit_knows_of_one_source_alone_is_listed_by_the_next_run(
+    tmp_path: Path,
+) -> None:
+    """A source that the application has since then: its input was acknowledged, too."""
+    hosts = IngressHosts(["a", "b"], tmp_path, lambda: None)
+    hosts.commit("a", {"edge/00": Committed()}, ())
+    hosts.welcome("edge/00")
+    hosts.commit("a", {"edge/00": Committed()}, ())
+    (host,) = IngressHosts(["a", "b"], tmp_path, lambda: None).all()
+    assert host.key == "edge/00"
+    assert host.has_joined
+    hosts.commit("b", {"edge/00": Committed()}, ())
+    assert IngressHosts(["a", "b"], tmp_path, lambda: None).all() == []
+    hosts.welcome("edge/00")
+    assert IngressHosts(["a", "b"], tmp_path, lambda: None).all() == []
+
+
 def test_a_host_leaves_once_it_is_read_and_never_joins_again(served: Served) -> None:
     """Its events stay counted; its id is kept."""
     joined = Joined(served, 10, [100] * 5, 1)
@@ -260,7 +293,8 @@ def test_a_host_leaves_once_it_is_read_and_never_joins_again(served: Served) -> 
 def test_a_log_without_hosts_keeps_plain_positions(served: Served) -> None:
     """A run that no host has joined commits what it always did, and reads it."""
     joined = Joined(served, 10, [100], 1)
-    alone = SeveralSpools(joined.own, joined.secret, IngressHosts([joined.source], lambda: None))
+    none = IngressHosts([joined.source], served.root.parent / "none", lambda: None)
+    alone = SeveralSpools(joined.own, joined.secret, none)
     start = alone.beginning()
     assert alone.reconcile(start) is start
     assert alone.advance(start, NEVER) == joined.own.advance(start, NEVER)
@@ -270,9 +304,9 @@ def test_a_log_without_hosts_keeps_plain_positions(served: Served) -> None:
     assert alone.backlog_events(start, Head(known)) == 0
 
 
-def test_a_host_has_left_once_all_sources_let_it_go() -> None:
+def test_a_host_has_left_once_all_sources_let_it_go(tmp_path: Path) -> None:
     """Until then its folder may only leave; one that is lost goes from those that know it."""
-    hosts = IngressHosts(["a", "b"], lambda: None)
+    hosts = IngressHosts(["a", "b"], tmp_path, lambda: None)
     edge = hosts.connected("edge/00", object(), RangePlace(("127.0.0.1", 1), ""))
     for source in ("a", "b"):
         hosts.commit(source, {"edge/00": Committed()}, ())
