@@ -68,7 +68,7 @@ class _Slot(NamedTuple):
 class SlotFile:
     """Writer of such a file; there is one writer at a time."""
 
-    def __init__(self, path: Path, is_durable: bool = False):
+    def __init__(self, path: Path | str, is_durable: bool = False):
         """Open the file, created if absent.
 
         ``is_durable``: a power cut must leave what was synced, by this process or an earlier one.
@@ -166,7 +166,7 @@ def _slot(path: Path | str, number: int, content: bytes) -> _Slot | None:
     checksum, magic, version, synced, length, sequence = _SLOT.unpack_from(slot)
     if magic != _MAGIC:
         return None
-    check_version(Path(path), version, VERSION)
+    check_version(path, version, VERSION)
     if zlib.crc32(slot[8 : _SLOT.size + length]) != checksum:
         return None
     return _Slot(sequence, number, synced, slot[_SLOT.size : _SLOT.size + length])

@@ -10,7 +10,7 @@ from pathlib import Path
 from wallaroo.errors import CheckpointError
 
 
-def check_version(path: Path, version: int, known: int) -> None:
+def check_version(path: Path | str, version: int, known: int) -> None:
     """Raise CheckpointError for a file whose format is newer than ``known``."""
     if version > known:
         raise CheckpointError(

@@ -35,21 +35,21 @@ def write_tail(folder: Path, position: Boundary, released: Boundary | None = Non
 
 def _opened(folder: Path) -> SlotFile:
     try:
-        return SlotFile(folder / "tail")
+        return SlotFile(f"{folder}/tail")
     except FileNotFoundError:  # nothing was received yet
         make_private(folder)
-        return SlotFile(folder / "tail")
+        return SlotFile(f"{folder}/tail")
 
 
 def read_tail(folder: Path) -> Boundary:
     """Return the tail; the log's beginning if none was written."""
-    content = read_slots(folder / "tail")
+    content = read_slots(f"{folder}/tail")
     return Boundary(*TAIL.unpack_from(content)) if content else Boundary()
 
 
 def read_released(folder: Path) -> Boundary:
     """Return the position below which nothing will be read again; at most the tail."""
-    content = read_slots(folder / "tail")
+    content = read_slots(f"{folder}/tail")
     if not content:
         return Boundary()
     return Boundary(*TAIL.unpack_from(content, TAIL.size if len(content) > TAIL.size else 0))

@@ -126,7 +126,7 @@ class LocalStorage:
             return AppendedFile(path, is_durable=self.is_durable, points="storage")
 
     def append(self, log: AppendedFile, record: bytes) -> None:
-        with _disk_errors(Path(self.root)):
+        with _disk_errors(self.root):
             log.append(record)
 
     def cut(self, name: str, size: int) -> None:
@@ -153,7 +153,7 @@ def read_errors(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _disk_errors(path: Path) -> Iterator[None]:
+def _disk_errors(path: Path | str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
