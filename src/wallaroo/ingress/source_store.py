@@ -16,7 +16,7 @@ from pathlib import Path
 from wallaroo.ingress.acks import StreamNumbers
 from wallaroo.network.replica import Replica
 from wallaroo.spool import SpoolFullError
-from wallaroo.spool.connections import NUMBERS, OpenConnections, write_open
+from wallaroo.spool.connections import NUMBERS, ClosedConnections, OpenConnections, write_open
 from wallaroo.spool.tail import CommitWaits
 from wallaroo.spool.writer import SpoolWriter
 
@@ -28,12 +28,22 @@ CLOSED_S = 0.05  # between two notes of connections that have closed
 
 
 class ConnectionNumbers:
-    """Numbers for a source's connections, and the set of open ones."""
+    """Numbers for a source's connections, the open ones, and the closed ones to state in the log.
 
-    def __init__(self, folder: Path, following: int) -> None:
+    ``has_events``: the log has some, of an earlier process's connections.
+    """
+
+    def __init__(
+        self, folder: Path, following: int, *, has_events: bool, closed_s: float = CLOSED_S
+    ) -> None:
         self._folder = folder
+        self._closed_s = closed_s
         self._following = following  # the next connection's
+        self._first = following
         self._open: set[int] = set()
+        self.has_sent: set[int] = set()  # those of them that the log has events of
+        self._unstated: set[int] = set()  # closed, and not stated in the log
+        self.is_stated = not has_events  # nothing is to be stated before the log's next event
         self._has_closed = True  # the connections of an earlier process
         self._noted_at = 0.0
 
@@ -48,11 +58,25 @@ class ConnectionNumbers:
         """Note that a connection has closed."""
         self._open.discard(connection)
         self._has_closed = True
+        if connection in self.has_sent:
+            self.has_sent.remove(connection)
+            self._unstated.add(connection)
+            self.is_stated = False
+
+    def statement(self) -> bytes:
+        """Return what the log is to state before its next event."""
+        return ClosedConnections(self._first, frozenset(self._unstated)).stored
+
+    def appended(self, connection: int) -> None:
+        """Note that the log has the statement, and an event of a connection."""
+        self.has_sent.add(connection)
+        self._unstated.clear()
+        self.is_stated = True
 
     def note_closed(self, events: int) -> None:
         """Publish, if it is due, the connections closed before the log's event ``events``."""
         now = time.monotonic()
-        if not self._has_closed or now - self._noted_at < CLOSED_S:
+        if not self._has_closed or now - self._noted_at < self._closed_s:
             return
         self._noted_at = now
         found = OpenConnections(events, self._following, frozenset(self._open))
@@ -155,7 +179,8 @@ class SourceStore:
         self.as_of_ns = 0  # all sockets were read then; 0: there is none
         self.streams = streams
         self._writer = writer
-        self._numbers = ConnectionNumbers(writer.folder, writer.following)
+        has_events = writer.position.events > 0
+        self._numbers = ConnectionNumbers(writer.folder, writer.following, has_events=has_events)
         self._backlog = Backlog(writer, backlog_bytes_max)
         self._is_stopping = is_stopping
         self._log = log
@@ -192,9 +217,13 @@ class SourceStore:
     ) -> None:
         """Append whole frames and a position to resume from.  Raises as ``append`` does."""
         receipt_ns = time.time_ns()
+        numbers = self._numbers
+        closed = b"" if numbers.is_stated else numbers.statement()
         self._until_stored(
-            lambda: self._writer.append(frames, events, receipt_ns, connection, resume)
+            lambda: self._writer.append(frames, events, receipt_ns, connection, resume, closed)
         )
+        if closed or connection not in numbers.has_sent:
+            numbers.appended(connection)
 
     def publish(self) -> None:
         """Make appended frames visible and, if durable, safe.  Raises as ``append`` does."""

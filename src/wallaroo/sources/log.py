@@ -14,6 +14,7 @@ The invariants of a source log:
   until the range is released.  So a batch that is processed again sees the same events.
 * A log has *partitions*; order is kept within a partition.  `split` never lets a later part of a
   partition be read by an earlier piece.
+* If partitions end in a log with one order, `read` states where: before the event that follows.
 * Everything before `head` can be read: it is on disk, or committed in the system that keeps it.
 * A backlog is a difference per partition, never one of sums: a partition that is gone does not hide
   what waits in another.
@@ -24,7 +25,7 @@ The invariants of a source log:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -124,6 +125,8 @@ class Records(NamedTuple):
     # the facts about a record by its number in the run, for errors and dead letters; the same
     # whenever it is read
     origin: Callable[[int], Mapping[str, Any]] | None = None
+    # instead of messages: returns those of some partitions that have no further events
+    ended_of: Callable[[Iterable[str]], Iterable[str]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,8 +277,7 @@ class SourceLog(ABC):
     def ended(self, partitions: Collection[str], position: Position) -> Collection[str]:
         """Return the partitions that have no events after a position, now or later.
 
-        They hold no watermark back.  One that is left out costs time, and a partition that is new
-        to a log with one order may begin at an earlier watermark.
+        They hold no watermark back.  One that is left out costs time, not results.
         """
         going = self.partitions(position)
         return () if going is None else [each for each in partitions if each not in going]

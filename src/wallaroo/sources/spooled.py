@@ -33,7 +33,7 @@ from wallaroo.sources.log import (
     SourceLog,
 )
 from wallaroo.spool.check import check_spool
-from wallaroo.spool.connections import Statements, read_open
+from wallaroo.spool.connections import ClosedConnections, Statements, read_open
 from wallaroo.spool.format import CHUNK_HEADER, Boundary, Chunk, SpoolHead, folder_of, segments_of
 from wallaroo.spool.offsets import SpoolOffset
 from wallaroo.spool.reader import SpoolReader
@@ -141,6 +141,9 @@ class SpoolLog(SourceLog):
             yield from self._read_inside(chunks, low, high, self.framing)
             return
         for chunk in chunks:
+            if not chunk.events:
+                yield _ended(chunk)
+                continue
             times = partial(_times, chunk) if self.has_times else None
             origin = partial(_origin, chunk)
             yield Records(chunk.connection, chunk.receipt_ns, [], times, chunk.frames, origin)
@@ -155,6 +158,8 @@ class SpoolLog(SourceLog):
         for chunk in chunks:
             if high.skip and at >= high.byte:
                 last = high.skip if last is None else last
+            if not (chunk.events or first or last == 0):
+                yield _ended(chunk)
             begin = min(first, chunk.events)
             end = chunk.events if last is None else min(last, chunk.events)
             frames = chunk.frames
@@ -238,6 +243,10 @@ def _times(chunk: Chunk, first: int = 0, last: int | None = None) -> Sequence[in
     """Return event times of a connector's chunk: the program's, else those of receipt."""
     times = [time_ms * 1_000_000 or chunk.receipt_ns for time_ms in event_times(chunk.resume)]
     return (times or [chunk.receipt_ns] * chunk.events)[first:last]
+
+
+def _ended(chunk: Chunk) -> Records:
+    return Records(PARTITION, chunk.receipt_ns, [], ended_of=ClosedConnections.of(chunk.frames))
 
 
 def _origin(chunk: Chunk, number: int) -> dict[str, Any]:

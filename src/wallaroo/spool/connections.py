@@ -1,10 +1,14 @@
 """The open connections of a spool, and their numbers.
 
-Where it runs: the ingress writes a file beside the log when a connection has closed; the driver
-reads it.
+Where it runs: the ingress writes both the log and, when a connection has closed, a file beside it;
+workers read the one, the driver the other.
 
 The invariants:
 
+* Before the first event that follows a connection's close, the log has a chunk that states it
+  (`ClosedConnections`).  That of a process's first event states all connections of earlier ones.
+  So where in the log a connection has closed follows from the log alone, whatever died.
+* Until an event follows, only the file states it, at the same place: that of the log's last event.
 * The file states a number of events and a connection's number.  Of every connection with a lower
   number, but for those listed, all events are among that many first ones of the log.  It is a hint,
   not synced: a connection that is not known to be closed counts as open.
@@ -16,7 +20,8 @@ The invariants:
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+import struct
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +30,36 @@ from wallaroo.durable.whole_file import write_whole
 FILE = "open"
 STATEMENTS_MAX = 256  # so many cover a backlog of any length
 NUMBERS = 1 << 32  # a chunk's header has room for this many
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedConnections:
+    """The content of a chunk without events: connections that have closed."""
+
+    before: int  # all with a lower number
+    numbers: frozenset[int]  # and these
+
+    def __call__(self, partitions: Iterable[str]) -> list[str]:
+        """Return those of the log's partitions, which are named by numbers, that are closed.
+
+        >>> ClosedConnections(2, frozenset({4}))(["1", "2", "3", "4", ""])
+        ['1', '4']
+        """
+        return [each for each in partitions if each.isdecimal() and self._has(int(each))]
+
+    def _has(self, connection: int) -> bool:
+        return connection in self.numbers or _is_before(connection, self.before)
+
+    @staticmethod
+    def of(stored: bytes) -> ClosedConnections:
+        """Undo ``stored``."""
+        before, *numbers = struct.unpack(f">{len(stored) // 4}I", stored)
+        return ClosedConnections(before, frozenset(numbers))
+
+    @property
+    def stored(self) -> bytes:
+        """Return it as a chunk's frames."""
+        return struct.pack(f">{len(self.numbers) + 1}I", self.before, *sorted(self.numbers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +74,11 @@ class OpenConnections:
         """Return the connections whose last event came before ``events``."""
         if events < self.events:
             return []
-        return [each for each in connections if each not in self.open and self._is_known(each)]
-
-    def _is_known(self, connection: int) -> bool:
-        return 0 < (self.following - connection) % NUMBERS < NUMBERS // 2
+        return [
+            each
+            for each in connections
+            if each not in self.open and _is_before(each, self.following)
+        ]
 
 
 class Statements:
@@ -81,8 +117,12 @@ def following(number: int, connection: int) -> int:
     >>> following(3, 1), following(3, 3), following(3, 9), following(3, NUMBERS - 1)
     (3, 4, 10, 3)
     """
-    is_used = (connection - number) % NUMBERS < NUMBERS // 2
+    is_used = not _is_before(connection, number)
     return (connection + 1) % NUMBERS if is_used else number
+
+
+def _is_before(connection: int, other: int) -> bool:
+    return 0 < (other - connection) % NUMBERS <= NUMBERS // 2
 
 
 def write_open(folder: Path, found: OpenConnections) -> None:

@@ -8,7 +8,9 @@ The invariants of the spool:
   (``<byte>-<events>.chunks``, named by the position of their first chunk), beside each segment a
   sparse index (``.index``), the ``head`` and the ``tail``.  All of them are private to the user.
 * A *chunk* is the unit of writing and reading: whole frames, with a checksum seeded by the chunk's
-  position, so that bytes that belong elsewhere never pass.  A *boundary* lies between two chunks;
+  position, so that bytes that belong elsewhere never pass.  One without events, since version 3,
+  states closed connections (`spool.connections`) and is written together with the chunk after it.
+  A *boundary* lies between two chunks;
   it is counted in bytes and in events since the log's first byte, and never decreases.
 * The boundary in the head is on disk first (synced if the spool is durable).  Bytes whose sync
   failed are not synced again, because the kernel then reports success without having stored them:
@@ -41,7 +43,7 @@ from urllib.parse import quote
 from wallaroo.durable.versions import check_version
 from wallaroo.errors import CheckpointError, PeerError
 
-VERSION = 2
+VERSION = 3
 SEGMENT_MAGIC = b"wlrspool"
 # magic, version, reserved, byte and events of the first chunk
 SEGMENT_HEADER = struct.Struct(">8sIIQQ")

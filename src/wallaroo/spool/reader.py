@@ -123,7 +123,7 @@ def _walk(
             following = Boundary(
                 here.byte + CHUNK_HEADER.size + frames + resume, here.events + count
             )
-            if count == 0 or following.byte > end.byte:
+            if not (count or frames) or following.byte > end.byte:
                 raise corrupt(
                     segment.path,
                     segment.offset(here.byte),

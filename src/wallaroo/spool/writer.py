@@ -139,21 +139,26 @@ class SpoolWriter:
         receipt_ns: int,
         connection: int = 0,
         resume: bytes = b"",
+        closed: bytes = b"",
     ) -> None:
         """Store whole frames as one chunk, unpublished.
 
-        Raises SpoolFullError if the disk is full and SpoolDiskError if it refuses, having stored
-        nothing.
+        ``closed`` is written in front of it: a statement of `ClosedConnections`.  Raises
+        SpoolFullError if the disk is full and SpoolDiskError if it refuses, having stored nothing.
         """
         if events <= 0:
             raise ValueError("A chunk holds at least one event.")
         if self.position.byte - self._segments[-1].start.byte >= self._segment_bytes_max:
             self._roll()
-        start = self.position.byte
-        parts = chunk_parts(start, frames, events, receipt_ns, connection, resume)
+        start = byte = self.position.byte
+        stated: tuple[bytes | bytearray | memoryview, ...] = ()
+        if closed:
+            stated = chunk_parts(start, closed, 0, receipt_ns, connection, b"")
+            byte += sum(map(len, stated))
+        parts = chunk_parts(byte, frames, events, receipt_ns, connection, resume)
         fault_point("spool.append")
         try:
-            length = self._file.append(self.position, parts)
+            length = self._file.append(self.position, stated + parts)
         except OSError as error:
             raise disk_error(self.folder, error) from error
         self.position = Boundary(start + length, self.position.events + events)

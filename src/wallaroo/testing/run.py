@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -162,7 +163,7 @@ class LocalApplication:
             _check_known(name, self._numbers)
         self._runner = LocalRunner(application.plan, values)
         self._waiting: list[Input] = []
-        self._closed: list[tuple[str, str]] = []
+        self._closed: Counter[tuple[int, str]] = Counter()  # how often each partition was closed
         self._watermark_ns: int | None = None
         self._is_ending = False
         self._away: tuple[str, ...] = ()
@@ -182,6 +183,7 @@ class LocalApplication:
         """
         number = self._number_of(source)
         times_ns = None if at_ns is None else (at_ns,)
+        partition = self._opened(number, partition)
         receipt_ms = self.clock.now_ns // 1_000_000
         if not (self._plan.source_times[number][1].is_receipt or self.clock.has_date):
             receipt_ms = 0  # unknown: events of today are not far ahead of 1970
@@ -194,12 +196,20 @@ class LocalApplication:
             self._waiting.append(Input(number, frames, receipt_ms, partition, times_ns))
 
     def close(self, source: str, partition: str = "") -> None:
-        """Close a partition, once the inputs sent to it are processed.
+        """Close a partition, behind the inputs sent so far.
 
-        Nothing more comes from it: it holds time back no longer.
+        Nothing more comes from it: it holds time back no longer.  If it is sent something again, it
+        is a new one.
         """
-        self._number_of(source)
-        self._closed.append((source, partition))
+        number = self._number_of(source)
+        opened = self._opened(number, partition)
+        self._waiting.append(Input(number, b"", ended_of=frozenset([opened]).intersection))
+        self._closed[number, partition] += 1
+
+    def _opened(self, number: int, partition: str) -> str:
+        """Return a partition's name since it was last closed."""
+        closed = self._closed[number, partition]
+        return f"{partition} ({closed + 1})" if closed else partition
 
     def _number_of(self, source: str) -> int:
         _check_known(source, self._numbers)
@@ -214,9 +224,7 @@ class LocalApplication:
         """
         result = self.attempt(events_max, tasks)
         self._runner.commit(result)
-        taken = len(self._waiting) if events_max is None else events_max
-        del self._waiting[:taken]
-        self._closed = self._still_waiting()
+        del self._waiting[: self._end(events_max)]
         outputs = {
             sink.name: result.outputs[number] for number, sink in enumerate(self._plan.sinks)
         }
@@ -238,7 +246,7 @@ class LocalApplication:
     def attempt(self, events_max: int | None = None, tasks: int | None = None) -> BatchResult:
         """Process as if the process died before the commit point; keep nothing."""
         tasks = tasks or self._tasks
-        events = self._waiting[:events_max]
+        events = self._waiting[: self._end(events_max)]
         share = -(-len(events) // tasks) if events else 1
         pieces = [events[at : at + share] for at in range(0, len(events), share)]
         return self._runner.run_batch(
@@ -247,29 +255,15 @@ class LocalApplication:
             self._watermark_ns,
             clock_ns=self.clock.now_ns,
             is_final=self._is_ending and len(events) == len(self._waiting),
-            ended=self._ended(),
             away=self._away,
         )
 
-    def _still_waiting(self) -> list[tuple[str, str]]:
-        """Return the closed partitions with waiting or just processed inputs."""
-        going = {(item.source, item.partition) for item in self._waiting}
-        marks = self._runner.time.sources
-        return [
-            (source, partition)
-            for source, partition in self._closed
-            if (self._numbers[source], partition) in going
-            or (source in marks and partition in marks[source].partitions)
-        ]
-
-    def _ended(self) -> dict[str, set[str]]:
-        """Return the closed partitions without waiting inputs."""
-        going = {(item.source, item.partition) for item in self._waiting}
-        found: dict[str, set[str]] = {}
-        for source, partition in self._closed:
-            if (self._numbers[source], partition) not in going:
-                found.setdefault(source, set()).add(partition)
-        return found
+    def _end(self, events_max: int | None) -> int:
+        """Return how many of the waiting inputs, with the closes among them, a batch processes."""
+        places = [at for at, each in enumerate(self._waiting) if each.ended_of is None]
+        if events_max is None or events_max >= len(places):
+            return len(self._waiting)
+        return places[events_max]
 
     def advance_watermark(self, to_ns: int) -> dict[str, list[bytes]]:
         """Move the watermark and process a batch of the inputs sent; return its outputs.
@@ -321,7 +315,7 @@ class LocalApplication:
     @property
     def waiting(self) -> int:
         """Return the number of inputs sent and not yet in a committed batch."""
-        return len(self._waiting)
+        return sum(each.ended_of is None for each in self._waiting)
 
     def result(self) -> LocalRun:
         """Return all outputs so far."""

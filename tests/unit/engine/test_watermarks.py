@@ -20,6 +20,7 @@ from wallaroo.engine.time.watermarks import (
     SourceMark,
     Watermarks,
     after_batch,
+    newest_ns,
     wakes_at_ns,
 )
 from wallaroo.testing.local_runner.runner import Input, LocalRunner
@@ -148,6 +149,21 @@ def test_a_partition_that_has_ended_holds_nothing_back() -> None:
     assert after_parts(none, 2, {}, EVENTS).watermark_ns == 50
 
 
+def test_partitions_that_have_ended_count_at_the_end_of_all_input() -> None:
+    """Files, for example: which batch read one to its end does not matter."""
+    marks = after_parts(Watermarks(), 1, {0: {"x": 50, "y": 20}}, EVENTS)
+    left = marks.with_partitions("a", 2, ended=["x"])
+    at_end = after_batch(
+        BatchTime(left, 2, unordered=frozenset([0])),
+        (("a", EVENTS),),
+        {0: {0: ObservedSource({"y": 30})}},
+    )
+
+    assert at_end.watermark_ns == 30
+    assert newest_ns(at_end, (("a", EVENTS),)) == 50
+    assert Watermarks.from_json(at_end.to_json()) == at_end
+
+
 def test_a_source_that_has_ended_holds_nothing_back() -> None:
     marks = after(Watermarks(), 1, {0: 50, 1: 30}, EVENTS, EVENTS)
 
@@ -168,6 +184,8 @@ def test_commits_of_before_partitions_were_kept_can_be_read() -> None:
     stored = {**Watermarks(5, 6).to_json(), "sources": {"a": [7, 8]}}
 
     assert Watermarks.from_json(stored).sources == {"a": SourceMark(7, 8)}
+    parts = SourceMark(7, 8, {"x": PartitionMark(7, 8)}, True)
+    assert SourceMark.from_json(parts.to_json()[:4]) == parts
     assert least(Watermarks.from_json(stored), "a") == 7
 
 

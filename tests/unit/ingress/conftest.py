@@ -47,7 +47,10 @@ class Source:
         """Everything published so far."""
         chunks = self.reader.chunks(Boundary(), self.reader.head().position)
         return [
-            payload for chunk in chunks for payload in frame_splitter(self.framing)(chunk.frames)
+            payload
+            for chunk in chunks
+            if chunk.events  # the others state closed connections
+            for payload in frame_splitter(self.framing)(chunk.frames)
         ]
 
     def wait_for(self, events: int) -> list[bytes]:

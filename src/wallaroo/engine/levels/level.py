@@ -32,7 +32,7 @@ from wallaroo.engine.stages.sampling import (
     StageTimer,
 )
 from wallaroo.engine.stages.stage_builder import BuiltStage, FrameReader, StageBuilder
-from wallaroo.engine.time.partition_times import Observed, ObservedSource
+from wallaroo.engine.time.partition_times import EndedOf, Observed, ObservedSource
 from wallaroo.engine.time.stage_time import lagged
 from wallaroo.engine.time.watermarks import NO_TIME, BatchTime
 from wallaroo.protocols.framing import frame_splitter
@@ -155,6 +155,11 @@ class Level:
         if head.receipts is not None:
             head.receipts.end()
         return len(payloads)
+
+    def end_partitions(self, source: int, ended_of: EndedOf) -> None:
+        """Note that partitions of a source have no events after those read so far."""
+        if (receipts := self._sources[source].receipts) is not None:
+            receipts.end_partitions(ended_of)
 
     @property
     def _reading(self) -> Reading:

@@ -94,7 +94,7 @@ class LevelStages:
         batch ended, so it knows which of them are late.
         """
         is_first = self._site.task == 0
-        joined = {name for name, _ in observed.joins}
+        joined = {turn for turn, _ in observed.turns}
         sent = chain.from_iterable(
             exchange.aggregation.sent
             for origin, exchange in self.exchanges.items()

@@ -24,6 +24,7 @@ from wallaroo.engine.stages.event_stages import source_of
 from wallaroo.engine.stages.stage_builder import StageBuilder
 from wallaroo.engine.time.partition_times import (
     Aligned,
+    EndedOf,
     Observed,
     ObservedSource,
     PartitionTimes,
@@ -78,6 +79,11 @@ class Receipts:
     def decoding(self, decode: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return a decoder that sets the times that records carry."""
         return decode if self._carried is None else self._carried.decoding(decode)
+
+    def end_partitions(self, ended_of: EndedOf) -> None:
+        """Note that partitions have no events after those read so far."""
+        if not self._how.is_receipt:
+            self._partitions.end(ended_of)
 
     def end(self) -> None:
         """Note that all of these records were read."""

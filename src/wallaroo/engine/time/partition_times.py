@@ -10,18 +10,23 @@ Invariants:
   partition, less the delay.  A producer that begins in the middle of a partition knows only its own
   part: the observations of the producers before it are added after the shuffle (``aligned``).
 * A source with an order over all its partitions (a spool holds its connections' events as they
-  came) may gain partitions at any event.  A new one begins at the least watermark of the others *at
-  that place of the log*: so it does not matter where a batch was cut.
+  came) may gain and lose partitions at any event.  A new one begins at the least watermark of the
+  others *at that place of the log*: so it does not matter where a batch was cut.
+* If all partitions have ended, the source's watermark is the newest of those that have ended since
+  its last event, or, if its partitions have no order, of all.  So it does not matter which of them
+  a batch already knew to have ended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from wallaroo.engine.blocks.ordered_keys import TIME_MIN
 from wallaroo.engine.time.stage_time import StageTime
 
 Marks = Mapping[str, int]  # partition -> watermark
+EndedOf = Callable[[Iterable[str]], Iterable[str]]  # returns those of some partitions that ended
 
 
 class PreAggregated(NamedTuple):
@@ -39,9 +44,10 @@ class PreAggregated(NamedTuple):
 
 class ObservedSource(NamedTuple):
     marks: Marks  # after all that it read; partitions in the order in which it met them
-    # partitions that were not known: the place in the log, as the watermarks to which other
-    # partitions had moved since the last of these
-    joins: tuple[tuple[str, Marks], ...] = ()
+    # partitions that were not known, and ends of partitions: the place in the log, as the
+    # watermarks to which partitions had moved since the last of these
+    turns: tuple[tuple[str | EndedOf, Marks], ...] = ()
+    ends_with_end: bool = False  # no event follows the last end
     # in partitions whose watermark was not known to the producer
     pre_aggregated: tuple[PreAggregated, ...] = ()
 
@@ -53,6 +59,7 @@ class Known(NamedTuple):
     marks: Marks = {}
     waited_for: frozenset[str] = frozenset()  # those that are not idle
     is_ordered: bool = True  # events of all partitions have one order
+    ended_ns: int = TIME_MIN  # the newest watermark of those that ended (``SourceMark.ended_ns``)
 
 
 # producer of level 0 -> source -> its observations
@@ -63,7 +70,9 @@ class Aligned(NamedTuple):
     """One source after a batch."""
 
     floors: Mapping[int, Marks]  # producer -> each partition's watermark before its part
-    marks: Marks  # after the batch
+    marks: Marks  # after the batch, of those that have not ended
+    ended: frozenset[str]  # those that ended in the batch
+    ended_ns: int  # as in ``Known``, after the batch
 
 
 def aligned(known: Known, observed: Mapping[int, ObservedSource]) -> Aligned:
@@ -76,28 +85,56 @@ def aligned(known: Known, observed: Mapping[int, ObservedSource]) -> Aligned:
     >>> aligned(Known(10), {0: observed}).floors
     {0: {'a': 10, 'b': 25}}
     """
-    least = known.least
-    marks = {name: max(least, mark) for name, mark in known.marks.items()}
-    waited_for = set(known.waited_for)
-    floors: dict[int, Marks] = {}
-    for producer in sorted(observed):
-        reported = observed[producer]
-        here = {name: marks[name] for name in reported.marks if name in marks}
-        moved = dict(marks)
-        for name, others in reported.joins:
-            for other, mark in others.items():
-                moved[other] = max(moved.get(other, least), mark)
-                waited_for.add(other)
-            if name not in here:
-                found = [moved[other] for other in waited_for if known.is_ordered and other != name]
-                here[name] = moved[name] = max(least, min(found, default=least))
-            waited_for.add(name)
-        for name, mark in reported.marks.items():
-            begins = here.setdefault(name, least)
-            marks[name] = max(begins, mark)
-            waited_for.add(name)
-        floors[producer] = here
-    return Aligned(floors, marks)
+    course = _Course(known)
+    floors = {producer: course.passed(observed[producer]) for producer in sorted(observed)}
+    return Aligned(floors, course.marks, frozenset(course.ended), course.ended_ns)
+
+
+class _Course:
+    """Watermarks of a source's partitions on the way through a batch."""
+
+    def __init__(self, known: Known):
+        self.marks = {name: max(known.least, mark) for name, mark in known.marks.items()}
+        self.ended: set[str] = set()
+        self.ended_ns = known.ended_ns
+        self._least = known.least
+        self._waited_for = set(known.waited_for)
+        self._is_ordered = known.is_ordered
+
+    def passed(self, reported: ObservedSource) -> Marks:
+        """Pass a producer's part; return each partition's watermark before it."""
+        begins = {name: self.marks[name] for name in reported.marks if name in self.marks}
+        for turn, moved in reported.turns:
+            self._move(moved)
+            if not isinstance(turn, str):
+                self._end(turn)
+            elif turn not in begins:
+                begins[turn] = self.marks[turn] = self._joined(turn)
+        left = {name: mark for name, mark in reported.marks.items() if name not in self.ended}
+        for name in left:
+            begins.setdefault(name, self._least)
+        self._move(left, has_events=not reported.ends_with_end)
+        return begins
+
+    def _joined(self, name: str) -> int:
+        """Return the watermark at which a partition begins here."""
+        others = [self.marks[other] for other in self._waited_for if other != name]
+        return max(self._least, min(others if self._is_ordered else (), default=self._least))
+
+    def _move(self, moved: Marks, *, has_events: bool = True) -> None:
+        if moved and has_events and self._is_ordered:
+            self.ended_ns = TIME_MIN
+        for name, mark in moved.items():
+            self.marks[name] = max(self.marks.get(name, self._least), mark)
+            self._waited_for.add(name)
+
+    def _end(self, ended_of: EndedOf) -> None:
+        ended = frozenset(ended_of(self.marks))
+        self.ended |= ended
+        self._waited_for -= ended
+        self.ended_ns = max([self.ended_ns, *map(self.marks.pop, ended)])
+        if ended and not self.marks:
+            self._least = max(self._least, self.ended_ns)
 
 
 class PartitionTimes:
@@ -109,8 +146,8 @@ class PartitionTimes:
         self._turned = turned
         self._partition: str | None = None
         self._marks: dict[str, int] = {}
-        self._since: dict[str, int] = {}  # the last join
-        self._joins: list[tuple[str, Marks]] = []
+        self._since: dict[str, int] = {}  # the last of the turns
+        self._turns: list[tuple[str | EndedOf, Marks]] = []
 
     def turn(self, partition: str) -> None:
         """Switch to this partition: it has the records that are read next."""
@@ -129,10 +166,19 @@ class PartitionTimes:
         mark = partitions.marks.get(partition)
         if mark is None:
             mark = partitions.least
-            self._joins.append((partition, self._since))
-            self._since = {}
+            self._note(partition)
         self._marks[partition] = max(mark, partitions.least)
         return self._marks[partition]
+
+    def end(self, ended_of: EndedOf) -> None:
+        """Note that partitions have no events after those read so far."""
+        self._keep()
+        self._partition = None
+        self._note(ended_of)
+
+    def _note(self, turn: str | EndedOf) -> None:
+        self._turns.append((turn, self._since))
+        self._since = {}
 
     def _keep(self) -> None:
         if self._partition is not None:
@@ -143,4 +189,6 @@ class PartitionTimes:
     def observed(self) -> ObservedSource | None:
         """Return the observations so far; None if nothing was read."""
         self._keep()
-        return ObservedSource(dict(self._marks), tuple(self._joins)) if self._marks else None
+        if not self._marks and not self._turns:
+            return None
+        return ObservedSource(dict(self._marks), tuple(self._turns), not self._since)

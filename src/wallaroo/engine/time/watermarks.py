@@ -14,14 +14,15 @@ Invariants of event time (docs/decisions/0015):
   that of all sources is the least one of the sources that are not idle.  Neither ever falls.  So no
   event carries a watermark below what an earlier batch has let pass.
 * Sources that are all idle let it advance with the clock.  Idleness is decided by the batch's one
-  reading of the clock, which the commit keeps; which partitions have ended, which are new, and how
-  much of the time since the last batch counts as silence (``runtime.silence``), is decided before
-  the batch begins.
+  reading of the clock, which the commit keeps; how much of the time since the last batch counts as
+  silence (``runtime.silence``) is decided before the batch begins.
+* Where a partition of a log with one order ends is part of the log (``partition_times``).  That is
+  also known before a batch, if no event follows: it is then as if it came first in the batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -59,6 +60,9 @@ class SourceMark:
     # those that may still have events
     partitions: Mapping[str, PartitionMark] = field(default_factory=dict)
     has_ended: bool = False  # it will have no further events and holds nothing back
+    # the newest watermark of partitions that ended: all, or, of those with one order, since the
+    # source's last event
+    ended_ns: int = TIME_MIN
 
     def to_json(self) -> list[Any]:
         """Return it as a commit stores it."""
@@ -67,14 +71,16 @@ class SourceMark:
             self.seen_ns,
             {name: list(mark) for name, mark in self.partitions.items()},
             self.has_ended,
+            self.ended_ns,
         ]
 
     @staticmethod
     def from_json(stored: list[Any]) -> SourceMark:
-        """Undo ``to_json``; older commits have sources only."""
-        watermark_ns, seen_ns, partitions, has_ended = (*stored, {}, False)[:4]
+        """Undo ``to_json``; older commits have less."""
+        missing: list[Any] = [{}, False, TIME_MIN]
+        watermark_ns, seen_ns, partitions, has_ended, ended_ns = stored + missing[len(stored) - 2 :]
         marks = {name: PartitionMark(*mark) for name, mark in partitions.items()}
-        return SourceMark(watermark_ns, seen_ns, marks, has_ended)
+        return SourceMark(watermark_ns, seen_ns, marks, has_ended, ended_ns)
 
     def silent_for(self, clock_ns: int, silence_ns: Callable[[str | None], int]) -> SourceMark:
         """Return it with the given silence at a reading of the clock.
@@ -93,10 +99,14 @@ class SourceMark:
         ``hold_ns``: the watermark that it does not pass.
         """
         left = {name: mark for name, mark in self.partitions.items() if name not in ended}
-        if left or not self.partitions:
-            return replace(self, partitions=left)
-        newest_ns = min(hold_ns, max(mark.watermark_ns for mark in self.partitions.values()))
-        return replace(self, partitions={}, watermark_ns=max(self.watermark_ns, newest_ns))
+        gone = [mark.watermark_ns for name, mark in self.partitions.items() if name in ended]
+        return replace(self, partitions=left).moved(max([self.ended_ns, *gone]), hold_ns)
+
+    def moved(self, ended_ns: int, hold_ns: int = TIME_MAX) -> SourceMark:
+        """Return it with ``ended_ns``, which is its watermark if it has no partitions."""
+        newest_ns = TIME_MIN if self.partitions else min(hold_ns, ended_ns)
+        watermark_ns = max(self.watermark_ns, newest_ns)
+        return replace(self, ended_ns=ended_ns, watermark_ns=watermark_ns)
 
 
 @pickled_by_values
@@ -198,6 +208,7 @@ class BatchTime:
                 if not is_idle(how, found, self.clock_ns)
             ),
             number not in self.unordered,
+            mark.ended_ns,
         )
 
 
@@ -221,11 +232,9 @@ def after_batch(time: BatchTime, sources: SourceTimes, observed: Observed) -> Wa
     marks = {}
     for number, (name, how) in enumerate(sources):
         own = {producer: found[number] for producer, found in observed.items() if number in found}
-        after = aligned(time.known(number, name, how), own).marks if own else {}
         read = {each for found in own.values() for each in found.marks}
-        marks[name] = _moved(
-            time, name, how, {each: after[each] for each in read}, number in time.drained
-        )
+        after = aligned(time.known(number, name, how), own) if own else None
+        marks[name] = _moved(time, name, how, read, after, number in time.drained)
     moved_ns = _of_all(time, sources, marks)
     all_ns = max(time.before.watermark_ns, moved_ns, time.at_least_ns)
     kept = {**time.before.sources, **marks}  # a source that is not in the plan may come back
@@ -235,7 +244,8 @@ def after_batch(time: BatchTime, sources: SourceTimes, observed: Observed) -> Wa
 
 def newest_ns(marks: Watermarks, sources: SourceTimes) -> int:
     """Return the watermark at the end of all input: the newest one, as nothing holds it back."""
-    return max([marks.watermark_ns, *(_newest(marks.sources[name]) for name, _ in sources)])
+    own = [marks.sources[name] for name, _ in sources]
+    return max([marks.watermark_ns, *map(_newest, own), *(mark.ended_ns for mark in own)])
 
 
 def with_due(marks: Watermarks, due: Iterable[tuple[int, int]]) -> Watermarks:
@@ -249,20 +259,31 @@ def with_due(marks: Watermarks, due: Iterable[tuple[int, int]]) -> Watermarks:
 
 
 def _moved(
-    time: BatchTime, name: str, how: SourceTime, read: Mapping[str, int], is_drained: bool
+    time: BatchTime,
+    name: str,
+    how: SourceTime,
+    read: Set[str],
+    after: Aligned | None,
+    is_drained: bool,
 ) -> SourceMark:
-    """Return a source after a batch that read these partitions, up to these watermarks."""
+    """Return a source after a batch that read these partitions."""
     before = time.before.sources.get(name, SourceMark(TIME_MIN, time.clock_ns))
-    partitions = {
-        **before.partitions,
-        **{each: PartitionMark(mark, time.clock_ns) for each, mark in read.items()},
-    }
-    least_ns = min(_least(how, partitions, time.clock_ns), time.holds.get(name, TIME_MAX))
+    partitions = dict(before.partitions)
+    ended_ns = before.ended_ns
+    if after is not None:
+        ended_ns = after.ended_ns
+        for each in after.ended:
+            partitions.pop(each, None)
+        for each in read - after.ended:
+            partitions[each] = PartitionMark(after.marks[each], time.clock_ns)
+    hold_ns = time.holds.get(name, TIME_MAX)
+    least_ns = min(_least(how, partitions, time.clock_ns), hold_ns)
     watermark_ns = max(before.watermark_ns, least_ns)
     if how.is_receipt and is_drained:
         watermark_ns = max(watermark_ns, time.clock_ns - RECEIPT_LAG_NS)
     seen_ns = time.clock_ns if read else before.seen_ns
-    return SourceMark(watermark_ns, seen_ns, partitions, before.has_ended)
+    mark = SourceMark(watermark_ns, seen_ns, partitions, before.has_ended)
+    return mark.moved(ended_ns, hold_ns)
 
 
 def _least(how: SourceTime, partitions: Mapping[str, PartitionMark], clock_ns: int) -> int:

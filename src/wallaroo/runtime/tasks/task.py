@@ -232,6 +232,9 @@ class Task:
             events = 0
             try:
                 for part in logs[piece.source].read(piece.range):
+                    if part.ended_of is not None:
+                        self._level.end_partitions(piece.source, part.ended_of)
+                        continue
                     receipt_ms = part.receipt_ns // 1_000_000
                     count = feed(piece.source, part, receipt_ms)
                     receipts[receipt_ms] = receipts.get(receipt_ms, 0) + count

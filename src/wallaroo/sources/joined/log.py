@@ -20,8 +20,9 @@ The invariants:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from wallaroo.errors import PeerError
 from wallaroo.sources.joined.hosts import (
@@ -329,7 +330,9 @@ class SeveralSpools(SourceLog):
         log = replace(self._own, remote=counted)
         try:
             for records in log.read(Range(PARTITION, place, part.end, part.events)):
-                yield records._replace(partition=f"{part.partition}/{records.partition}")
+                ended_of = records.ended_of and partial(_ended_at, part.partition, records.ended_of)
+                partition = f"{part.partition}/{records.partition}"
+                yield records._replace(partition=partition, ended_of=ended_of)
         except PeerError as error:
             events = counted.events - low.skip
             reached = Reached(counted.byte, events) if events > 0 else Reached(place, 0)
@@ -349,6 +352,15 @@ class _CountedChunks:
             yield chunk
             self.byte += chunk_length(chunk)
             self.events += chunk.events
+
+
+def _ended_at(
+    key: str, ended_of: Callable[[Iterable[str]], Iterable[str]], partitions: Iterable[str]
+) -> list[str]:
+    """Return which of these partitions a host's spool states as ended."""
+    prefix = f"{key}/"
+    own = [each.removeprefix(prefix) for each in partitions if each.startswith(prefix)]
+    return [prefix + each for each in ended_of(own)]
 
 
 def own_offset(position: Position) -> SpoolOffset:

@@ -8,11 +8,10 @@ spool a list.
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
-from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 from wallaroo.dataflow.plan.model import Plan, SourcePlan
@@ -26,7 +25,7 @@ from wallaroo.engine.levels.level import Level
 from wallaroo.engine.levels.side_outputs import Committed, SideOutputs
 from wallaroo.engine.stores.keyed_state import Read
 from wallaroo.engine.stores.sorted_state import Change, EntryReader, namespace
-from wallaroo.engine.time.partition_times import ObservedSource
+from wallaroo.engine.time.partition_times import EndedOf, ObservedSource
 from wallaroo.engine.time.watermarks import (
     BatchTime,
     Watermarks,
@@ -53,9 +52,10 @@ class Input(NamedTuple):
 
     source: int
     frames: bytes
-    receipt_ms: int  # unix time
+    receipt_ms: int = 0  # unix time
     partition: str = ""
     times_ns: tuple[int, ...] | None = None  # its events' times, if the source knows them
+    ended_of: EndedOf | None = None  # no frames: returns the partitions that end here
 
 
 class Wire(bytes):
@@ -125,7 +125,6 @@ class LocalRunner:
         *,
         clock_ns: int = 0,
         is_final: bool = False,
-        ended: Mapping[str, Collection[str]] = MappingProxyType({}),
         away: Collection[str] = (),
     ) -> BatchResult:
         """Process one batch: per task of level 0 a list of inputs, which may be none.
@@ -133,12 +132,12 @@ class LocalRunner:
         Nothing is committed yet.
 
         ``watermark_ns``: a watermark to move to, if the input's is lower.  ``is_final``: all input
-        has ended.  ``ended``: partitions that had ended before, by source.  ``away``: sources that
-        have been unavailable since the last batch.
+        has ended.  ``away``: sources that have been unavailable since the last batch.
         """
         result = BatchResult(outputs={sink: [] for sink in range(len(self.plan.sinks))})
         levels = self.plan.levels
-        before = self._before(clock_ns, ended, away, has_input=any(pieces))
+        has_input = any(not Input(*given).ended_of for piece in pieces for given in piece)
+        before = self._before(clock_ns, away, has_input=has_input)
         time = BatchTime(
             before,
             max(clock_ns, self.time.clock_ns),
@@ -178,17 +177,8 @@ class LocalRunner:
             result.time = with_due(marks, due)
         return result
 
-    def _before(
-        self,
-        clock_ns: int,
-        ended: Mapping[str, Collection[str]],
-        away: Collection[str],
-        *,
-        has_input: bool,
-    ) -> Watermarks:
+    def _before(self, clock_ns: int, away: Collection[str], *, has_input: bool) -> Watermarks:
         before = replace(self.time, has_ended=self.time.has_ended and not has_input)
-        for name, partitions in ended.items():
-            before = before.with_partitions(name, clock_ns, ended=partitions)
         for name in away:
             before = before.silent_for(name, clock_ns, _not_silent)
         return before
@@ -222,7 +212,10 @@ class LocalRunner:
 
     def _feed_frames(self, level: Level, inputs: Sequence[Input], result: BatchResult) -> Fed:
         for given in _in_runs(inputs) if self.plan.has_blocks else inputs:
-            source, frames, receipt_ms, partition, times_ns = Input(*given)
+            source, frames, receipt_ms, partition, times_ns, ended_of = Input(*given)
+            if ended_of is not None:
+                level.end_partitions(source, ended_of)
+                continue
             times = None if times_ns is None else partial(_same, times_ns)
             result.events += level.feed_frames(source, frames, receipt_ms, partition, times)
             yield None
@@ -246,17 +239,17 @@ def _not_silent(partition: str | None) -> int:
 
 def _in_runs(inputs: Sequence[Input]) -> Iterator[Input]:
     """Yield the runs of frames from one partition, as a source's log has them."""
-    for (source, receipt_ms, partition), some in groupby(map(_whole, inputs), _origin):
+    for (source, receipt_ms, partition, ended_of), some in groupby(map(_whole, inputs), _origin):
         frames = b"".join(each.frames for each in some)
-        yield Input(source, frames, receipt_ms, partition)
+        yield Input(source, frames, receipt_ms, partition, ended_of=ended_of)
 
 
 def _whole(given: Input) -> Input:
     return Input(*given)
 
 
-def _origin(given: Input) -> tuple[int, int, str]:
-    return given.source, given.receipt_ms, given.partition
+def _origin(given: Input) -> tuple[int, int, str, EndedOf | None]:
+    return given.source, given.receipt_ms, given.partition, given.ended_of
 
 
 def _same(times_ns: tuple[int, ...]) -> tuple[int, ...]:

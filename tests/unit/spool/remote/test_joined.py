@@ -24,6 +24,7 @@ from wallaroo.sources.joined.log import SeveralSpools, hosts_of
 from wallaroo.sources.log import CutShortError, Head, Position, Range, Reached
 from wallaroo.sources.spooled import SpoolLog
 from wallaroo.spool import Boundary, SpoolReader
+from wallaroo.spool.connections import ClosedConnections
 from wallaroo.spool.welcomed import WelcomedHosts
 from wallaroo.spool.writer import SpoolWriter
 
@@ -84,6 +85,26 @@ def _fill(folder, sizes: list[int]) -> list[Boundary]:  # type: ignore[no-untype
     writer.publish()
     writer.close()
     return bounds
+
+
+def test_a_host_states_which_of_its_own_connections_have_closed(served: Served) -> None:
+    joined = Joined(served, 1, [1], 1)
+    writer = SpoolWriter(served.folder(joined.source), is_durable=False)
+    writer.append(bytes([1, 9]), 1, 1, 8, closed=ClosedConnections(0, frozenset({7})).stored)
+    writer.publish()
+    joined.bounds.append(writer.position)
+    writer.close()
+    joined.connect(served.address)
+
+    here = joined.log.reconcile(joined.log.beginning())
+    ranges = joined.log.split(here, joined.log.advance(here, 100), 2)
+    log = pickle.loads(pickle.dumps(joined.log))
+    records = [records for parts in ranges for part in parts for records in log.read(part)]
+    [ended_of] = [each.ended_of for each in records if each.ended_of]
+
+    assert pickle.loads(pickle.dumps(ended_of))(["7", "edge/00/7", "edge/00/8", "edge/00/"]) == [
+        "edge/00/7"
+    ]
 
 
 def _numbers(events: int) -> bytes:

@@ -382,6 +382,60 @@ def test_a_connection_that_is_closed_holds_time_back_no_longer() -> None:
     assert running.watermark == wallaroo.seconds(30)
 
 
+@pytest.mark.parametrize("cuts", [[4], [2, 2], [3, 1], [1, 1, 1, 1]])
+@pytest.mark.parametrize("tasks", [1, 2, 3])
+def test_a_new_connection_does_not_begin_at_one_that_has_closed(
+    cuts: list[int], tasks: int
+) -> None:
+    running = kafka()
+    running.send("in", b"a", at_ns=wallaroo.seconds(12), partition="1")
+    running.send("in", b"a", at_ns=wallaroo.seconds(35), partition="2")
+    running.close("in", "1")
+    running.send("in", b"a", at_ns=wallaroo.seconds(36), partition="2")
+    running.send("in", b"a", at_ns=wallaroo.seconds(13), partition="3")
+    for cut in cuts:
+        running.batch(cut, tasks)
+    running.end()
+    assert running.result().dropped == {"count": {"late": 1}}
+
+
+def test_a_connection_that_was_far_ahead_counts_no_more_once_others_go_on_without_it() -> None:
+    running = LocalApplication(application(count))
+    running.send("in", b"a 20", partition="2")
+    running.send("in", b"a 50", partition="1")
+    running.close("in", "1")
+    running.send("in", b"a 30", partition="2")
+    running.close("in", "2")
+    running.batch()
+    assert running.watermark == wallaroo.seconds(30)
+
+
+@pytest.mark.parametrize("order", ["12", "21"])
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_when_all_connections_close_the_newest_counts_in_any_order(
+    order: str, is_cut: bool
+) -> None:
+    running = LocalApplication(application(count))
+    running.send("in", b"a 30", partition="2")
+    running.send("in", b"a 50", partition="1")
+    for partition in order:
+        running.close("in", partition)
+        if is_cut:
+            running.batch()
+    running.batch()
+    assert running.watermark == wallaroo.seconds(50)
+
+
+def test_a_connection_that_was_closed_and_is_sent_something_is_a_new_one() -> None:
+    running = LocalApplication(application(count))
+    running.send("in", b"a 20", partition="1")
+    running.send("in", b"a 30", partition="2")
+    running.close("in", "1")
+    running.send("in", b"a 40", partition="1")
+    running.batch()
+    assert running.watermark == wallaroo.seconds(30)
+
+
 def of_outages() -> LocalApplication:
     """Sixty events a second apart, by the clock too, of a source that is idle after 20 seconds."""
     timed = source(NOWHERE).with_event_time(
