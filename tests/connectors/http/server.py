@@ -25,6 +25,7 @@ class Hook:
     scheme: str = "http"
     answers: list[int] = field(default_factory=list)
     retry_after: str = ""
+    early: tuple[int, ...] = ()  # statuses of informational answers before each answer
     is_over: threading.Event = field(default_factory=threading.Event)
     requests: list[tuple[dict[str, str], bytes, int]] = field(default_factory=list)
 
@@ -69,6 +70,10 @@ def running_hook(port: int = 0, hook: Hook | None = None, tls: TLS | None = None
                     while not kept.is_over.wait(0.05):
                         self.wfile.write(b".")
                 return
+            for informational in kept.early:
+                self.send_response_only(informational)
+                self.send_header("Link", "</style.css>; rel=preload")
+                self.end_headers()
             text = b"" if status == 204 else b"so it is"
             self.send_response(status)
             if status != 204:

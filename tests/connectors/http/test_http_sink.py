@@ -123,6 +123,13 @@ def test_an_answer_that_trickles_in_is_given_up_and_the_output_sent_again(
     assert "it is closed and opened again" in caplog.text
 
 
+def test_informational_answers_are_not_taken_for_the_final_one(tmp_path: Path) -> None:
+    with running_hook(hook=Hook(early=(103, 102, 100), answers=[204, 503])) as hook:
+        committed(HTTPSinkConfig(hook.url, backoff_s=0.001), tmp_path, b"1", b"2").close(DRAIN_S)
+    assert hook.taken() == [b"1", b"2"]
+    assert len(hook.requests) == 3
+
+
 def test_retry_after_is_kept(tmp_path: Path, eventually: Eventually) -> None:
     with running_hook(hook=Hook(answers=[503], retry_after="17")) as hook:
         committer = committed(HTTPSinkConfig(hook.url), tmp_path, b"1")

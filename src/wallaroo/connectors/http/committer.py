@@ -12,6 +12,8 @@ import re
 import socket
 from collections.abc import Callable
 from functools import partial
+from http import HTTPStatus
+from http.client import HTTPResponse
 from typing import Any, ClassVar
 
 import urllib3
@@ -45,6 +47,16 @@ class AnswerError(DeliveryError):
         is_transient = status in TRANSIENT or status >= 500
         super().__init__(f"answer {status}{words and ': '}{words}", is_transient)
         self.retry_after_s = retry_after_s
+
+
+class FinalAnswer(HTTPResponse):
+    """An answer after informational ones (RFC 9110, 15.2): the library passes over 100 alone."""
+
+    def _read_status(self) -> tuple[str, int, str]:
+        version, status, reason = super()._read_status()  # type: ignore[misc]  # not public
+        if 100 < status < 200 and status != HTTPStatus.SWITCHING_PROTOCOLS:
+            status = HTTPStatus.CONTINUE
+        return version, status, reason
 
 
 class HTTPSession(SlicedSession):
@@ -91,6 +103,7 @@ class HTTPSession(SlicedSession):
     def _noted(self, connect: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """Open a connection, for ``cancel`` to find."""
         self._connection = connect(*args, **options)
+        self._connection.response_class = FinalAnswer
         return self._connection
 
     def cancel(self) -> None:
