@@ -140,6 +140,25 @@ def test_a_copy_that_is_new_gets_everything(hosts: Hosts) -> None:
     hosts.await_output(EVENTS)
 
 
+def test_a_folder_that_is_removed_under_its_replica_is_a_lost_disk(hosts: Hosts) -> None:
+    """The replica ends with the way out; the run waits, and no run has taken over."""
+    replica = hosts.start_replica()
+    hosts.start_run()
+    hosts.send(EVENTS // 4)
+    hosts.await_output(EVENTS // 4)
+    key = (hosts.copy / "replica.key").read_bytes()
+    hosts.copy.rename(hosts.copy.with_name("elsewhere"))
+    with hosts.sending(EVENTS):
+        hosts.until(lambda: replica.poll() is not None)
+        assert "holds the former replica.key" in hosts.log("replica")
+        hosts.until(lambda: "acknowledgements, commits and output wait for" in hosts.log("run"))
+        shutil.rmtree(hosts.copy, ignore_errors=True)  # what it wrote meanwhile
+        hosts.copy.mkdir(mode=0o700)
+        (hosts.copy / "replica.key").write_bytes(key)
+        hosts.start_replica()
+    hosts.await_output(EVENTS)
+
+
 def test_a_leader_that_was_paused_learns_that_the_copy_was_continued(hosts: Hosts) -> None:
     """It is paused, the copy is taken over while its replica runs, and it wakes up: it is refused,
     whatever it had under way.

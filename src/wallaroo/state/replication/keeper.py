@@ -145,19 +145,35 @@ class Keeper:
             connection.close()
 
     def look(self) -> None:
-        """End the copy if a run has continued from it."""
+        """End the copy if a run has continued from it; raise PeerError if its folder is gone."""
         claim = self._claim
         if self._over or claim is None:
             return
         try:
-            claim.ownership.require()
-        except (TakenOverError, CheckpointError) as error:
+            self._require(claim)
+        except _RefusedError as error:
+            raise PeerError(f"the replica in {self._root} ends: {error.args[1]}.") from None
+        except TakenOverError as error:
             self._over = str(error)
             self._end_sessions()
             for descriptor in self._locks:
                 os.close(descriptor)
             self._locks = []
             self._report(f"{error} This is a copy no longer, and its former run is refused.")
+
+    def _require(self, claim: Claim) -> None:
+        """Raise TakenOverError if a run has continued from the copy."""
+        try:
+            claim.ownership.require()
+        except TakenOverError:
+            raise
+        except CheckpointError:  # then the run waits: no other run has its checkpoint
+            raise _RefusedError(
+                LATER,
+                f"its folder {self._root} was removed. Start it again on an empty folder that "
+                f"holds the former {REPLICA_KEY}, which the host of the run has, too: it gets "
+                f"everything then",
+            ) from None
 
     def _end_sessions(self) -> None:
         """Return once no request of the run is in progress, and none of its connections counts."""
@@ -176,9 +192,9 @@ class Keeper:
             claim = session.claim
             if claim is None:
                 raise _RefusedError(LATER, "another run began")
-            claim.ownership.require()
+            self._require(claim)
             answer: Fields = getattr(self, f"_do_{op}")(payload, **request) or {}
-            claim.ownership.require()  # after it was written, and before it is acknowledged
+            self._require(claim)  # after it was written, and before it is acknowledged
             return answer
         except _RefusedError as error:
             kind, words = error.args
@@ -212,7 +228,7 @@ class Keeper:
         with self._changing:
             claim = self._claim
             if claim is not None:
-                claim.ownership.require()
+                self._require(claim)
             if role == "run" and (claim is None or claim.epoch < epoch):
                 claim = self._claim = self._adopted(epoch, words)
                 self._report(f"a copy for {owner} (epoch {epoch}), from {session.peer}")
