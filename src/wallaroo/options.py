@@ -59,6 +59,10 @@ SAVEPOINT_ALONE = (
     "checkpoint, and not fresh."
 )
 FORK_OF_NOTHING = "A fork begins from a savepoint. Give it, too."
+STANDBY_OF_NOTHING = (
+    "A standby begins no checkpoint. Start the application once without --standby; the same "
+    "command with it may follow."
+)
 STANDBY_AFTER_S = 3.0
 STANDBY_LEAST_S = 1.0  # a lease is renewed twice a second
 STANDBY_TOO_SOON = f"Give at least {STANDBY_LEAST_S:g} second: a leader renews its lease in 0.5 s."

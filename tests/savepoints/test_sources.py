@@ -1,4 +1,4 @@
-"""Sources of a fork: names of their own in other systems, or a refusal."""
+"""Sources and sinks of a fork: names of their own in other systems, or a refusal."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 import wallaroo
 from tests.unit.runtime.applications import line, text
-from wallaroo.checkpoints.savepoints.starting import require_sources
-from wallaroo.dataflow.plan.json import dumps
+from wallaroo.checkpoints.savepoints.starting import _forget_sinks, require_sources
+from wallaroo.dataflow.plan.json import Verdict, compare, dumps
 from wallaroo.dataflow.plan.model import Plan
 from wallaroo.errors import CheckpointError
 from wallaroo.sources import (
@@ -20,7 +20,7 @@ from wallaroo.sources import (
     PostgresChangesConfig,
     RabbitMQSourceConfig,
 )
-from wallaroo.state.log.layout import PLAN, with_checksum
+from wallaroo.state.log.layout import PLAN, read_plan, with_checksum
 
 NATS = NATSSourceConfig("in", "orders", "nats://127.0.0.1:4222", text)
 MQTT = MQTTSourceConfig("in", "orders", "127.0.0.1", text)
@@ -76,3 +76,22 @@ def test_a_fork_does_not_take_events_from_the_original(
     with pytest.raises(CheckpointError, match=re.escape(f"source 'in' reads {words}, as")):
         require_sources(tmp_path, plan)
     require_sources(tmp_path, plan_of(other, tmp_path))
+
+
+def test_what_the_original_sent_does_not_bind_the_sinks_of_a_fork(tmp_path: Path) -> None:
+    """Another receiver lacks the original's bytes; the fork's begin at 0."""
+
+    def sending(port: int, name: str) -> str:
+        sink = wallaroo.TCPSinkConfig("127.0.0.1", port, line, resume=True, name=name)
+        stream = wallaroo.source("in", NATS)
+        return dumps(wallaroo.build_application("copy", stream.to_sink(sink)).plan)
+
+    others = [sending(7002, "out"), sending(7002, "other")]
+    (tmp_path / PLAN).write_bytes(with_checksum(sending(7001, "out")))
+    verdicts = [compare(read_plan(tmp_path), other).verdict for other in others]
+    assert verdicts == [Verdict.INCOMPATIBLE, Verdict.INCOMPATIBLE]
+
+    _forget_sinks(tmp_path)
+
+    verdicts = [compare(read_plan(tmp_path), other).verdict for other in others]
+    assert verdicts == [Verdict.CHANGED, Verdict.CHANGED]

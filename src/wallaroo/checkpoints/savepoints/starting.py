@@ -142,6 +142,7 @@ def _begun(
     manifest = fetch(place, copy)
     if is_fork:
         require_sources(copy, plan)
+        _forget_sinks(copy)
     require_compatible(copy, plan, allow_incompatible, name=f"savepoint {place}")
     fork = _forked(copy) if is_fork else ""
     note = json.dumps({"savepoint": place, "fork": fork}).encode()
@@ -207,6 +208,20 @@ def require_sources(copy: Path, plan: Plan) -> None:
                 f"source '{config.name}' reads {config.exclusive}, as the application that was "
                 f"saved does: each event reaches one of the two. Give the fork one of its own."
             )
+
+
+def _forget_sinks(copy: Path) -> None:
+    """Remove the sinks from a copy's plan: what they sent, or have to send, is the original's."""
+    try:
+        plan = json.loads(read_plan(copy))
+    except (OSError, ValueError):  # then no plan is compared
+        return
+    write_whole(
+        copy / PLAN,
+        with_checksum(json.dumps({**plan, "sinks": {}})),
+        is_durable=True,
+        points="savepoint",
+    )
 
 
 def _forked(copy: Path) -> str:

@@ -30,6 +30,7 @@ from wallaroo.options import (
     STANDBY_AFTER_S,
     STANDBY_ALONE,
     STANDBY_LEAST_S,
+    STANDBY_OF_NOTHING,
     STANDBY_TOO_SOON,
     STORE_LATENCY_MS,
     HostKind,
@@ -37,6 +38,7 @@ from wallaroo.options import (
     RunOptions,
 )
 from wallaroo.sources.interface import FedBy
+from wallaroo.state.log.layout import FORMAT
 
 UNTIL_NOW = (
     "end when what the sources hold at the start is processed (Kafka, files, tables, streams, "
@@ -443,6 +445,13 @@ def _check_savepoint(options: argparse.Namespace) -> None:
         what = FORK_OF_NOTHING
     elif options.from_savepoint is not None and (options.checkpoint is None or options.fresh):
         what = SAVEPOINT_ALONE
+    elif (
+        options.from_savepoint is not None
+        and options.standby
+        and isinstance(options.checkpoint, Path)
+    ):
+        # a service's command may keep both options once the checkpoint has begun
+        what = "" if (options.checkpoint / FORMAT).exists() else STANDBY_OF_NOTHING
     if what:
         raise PipelineError(Problem("wallaroo run", "", "--from-savepoint, --fork:", what))
 

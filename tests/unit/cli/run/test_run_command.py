@@ -605,3 +605,12 @@ def test_outputs_into_a_pipe_stay_as_they_are_beside_the_table() -> None:
         outputs = process.stdout.read().decode().splitlines()
     assert outputs == [f"output {number}" for number in range(LINES)]
     assert b"output 3" not in screen
+
+
+def test_a_standby_begins_no_checkpoint_from_a_savepoint(tmp_path: Path) -> None:
+    options = ["app.py", "--from-savepoint", "saved", "--standby", "--checkpoint"]
+    with pytest.raises(PipelineError, match="A standby begins no checkpoint"):
+        run_options(parsed(*options, str(tmp_path / "new"))[0])
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "format.json").write_text("{}")
+    assert run_options(parsed(*options, str(tmp_path / "begun"))[0]).standby_after_s == 3.0
