@@ -23,6 +23,7 @@ work with sliding windows and sessions.
 
 from __future__ import annotations
 
+import copy
 import heapq
 import math
 import operator
@@ -45,6 +46,7 @@ from wallaroo.steps.windows.aggregation import (
     as_it_is,
     as_result,
     calls_of,
+    is_ours,
     partial_of_values,
     wrong_option,
 )
@@ -58,6 +60,7 @@ __all__ = [
 ]
 # fmt: on
 
+Update = Callable[[Any, Any], Any]
 Event = TypeVar("Event")
 Value = TypeVar("Value")
 Of = Callable[[Any], Any] | None
@@ -182,6 +185,18 @@ class Mean(_OfValue):
         total = state[1]
         state[1] = total + value if type(value) is type(total) else plus(total, value)
         state[0] += 1
+
+    def checked_update(self) -> Update:
+        def update(event: Any, state: list[Any]) -> None:
+            count, total = state
+            self.update(event, state)
+            try:
+                total_of(state[1]) / state[0]  # raises if no float can hold it
+            except OverflowError:
+                state[:] = count, total
+                raise
+
+        return update
 
     def combine(self, left: list[Any], right: list[Any], /) -> list[Any]:
         return [left[0] + right[0], joined(left[1], right[1])]
@@ -365,6 +380,9 @@ class Variance(_OfValue):
     def update(self, event: Any, state: list[float], /) -> None:
         self._add(state, self.of(event))
 
+    def checked_update(self) -> Update:
+        return lambda event, state: self._add(state, self._value(event))
+
     def _add(self, state: list[float], value: float) -> None:
         distance = value - state[1]
         state[0] += 1
@@ -376,7 +394,7 @@ class Variance(_OfValue):
 
     def _value(self, event: Any) -> Any:
         value = self.of(event)
-        value - 0.0  # raises for anything but a number: here the event is known
+        _ = value - 0.0 < 0.0  # raises for all but real numbers: here the event is known
         return value
 
     def combine(self, left: list[float], right: list[float], /) -> list[float]:
@@ -425,6 +443,15 @@ class TopN(_Named, Generic[Event]):
         if len(top) >= 2 * self.n + 16:
             top[:] = self._top(top)
 
+    def checked_update(self) -> Update:
+        def update(event: Any, top: list[Any]) -> None:
+            rank = self._rank(event)
+            if top:
+                _ = rank < self._rank(top[0])  # raises if they cannot be compared
+            self.update(event, top)
+
+        return update
+
     def combine(self, left: list[Event], right: list[Event], /) -> list[Event]:
         return self._top([*left, *right])
 
@@ -460,14 +487,29 @@ class Collect(_OfValue):
         return list(map(as_result, found))
 
 
-Update = Callable[[Any, Any], Any]
+def _selective(part: Any) -> tuple[Of, Any]:
+    """Return the condition for adding an event (None: none), and the aggregation that takes it."""
+    return (part.predicate, part.whole) if type(part) is Filtered else (None, part)
 
 
-def _selective(part: Any, calls: BoundAggregation) -> tuple[Of, BoundAggregation]:
-    """Return the condition for adding an event (None: none), and the calls that then add it."""
-    if type(part) is Filtered:
-        return part.predicate, calls_of(part.whole)
-    return None, calls
+# accumulators that are copied in no time, and those that can take each event that an empty one can
+_SHORT = frozenset(
+    {
+        Count,
+        CountIf,
+        Sum,
+        Mean,
+        Min,
+        Max,
+        MaxBy,
+        MinBy,
+        First,
+        Last,
+        Variance,
+        StandardDeviation,
+        TopN,
+    }
+)
 
 
 def _update_each(updates: list[tuple[int, Of, Update]], event: Any, states: list[Any]) -> None:
@@ -487,10 +529,12 @@ class CombineOf(Aggregation[Any, list[Any], Any]):
     def __init__(self, parts: dict[str, Any]):
         self.parts = parts
         self._calls = [calls_of(part) for part in parts.values()]
-        self._selective = list(map(_selective, parts.values(), self._calls))
+        selective = [
+            (predicate, calls_of(whole)) for predicate, whole in map(_selective, parts.values())
+        ]
+        self._selective = selective
         self._updates = [
-            (place, predicate, calls.update)
-            for place, (predicate, calls) in enumerate(self._selective)
+            (place, predicate, calls.update) for place, (predicate, calls) in enumerate(selective)
         ]
         self.adds_up_exactly = all(map(adds_up_exactly, parts.values()))
 
@@ -505,6 +549,41 @@ class CombineOf(Aggregation[Any, list[Any], Any]):
 
     def update(self, event: Any, states: list[Any], /) -> None:
         _update_each(self._updates, event, states)
+
+    def checked_update(self) -> Update:
+        """Return an update that leaves out an event of all parts if it fails in one of them.
+
+        Short accumulators are restored.  To the others the event is added last; all but the first
+        of them are tried with an empty accumulator before.  Those of users come first: whether they
+        can take an event may depend on what they hold.
+        """
+        short: list[tuple[int, Of, Update]] = []
+        long: list[tuple[bool, int, Of, BoundAggregation]] = []
+        for place, part in enumerate(self.parts.values()):
+            predicate, whole = _selective(part)
+            calls = calls_of(whole, is_checked=True)
+            if type(whole) in _SHORT:
+                short.append((place, predicate, calls.update))
+            else:
+                holds_any = is_ours(type(whole)) and type(whole) is not CombineOf
+                long.append((holds_any, place, predicate, calls))
+        long.sort(key=lambda each: each[:2])
+        trials = [(predicate, calls) for _, _, predicate, calls in long[1:]]
+        updates = short + [(place, predicate, calls.update) for _, place, predicate, calls in long]
+
+        def update(event: Any, states: list[Any]) -> None:
+            for predicate, calls in trials:
+                if predicate is None or predicate(event):
+                    calls.update(event, calls.initial())
+            before = [(place, copy.copy(states[place])) for place, _, _ in short]
+            try:
+                _update_each(updates, event, states)
+            except BaseException:
+                for place, state in before:
+                    states[place] = state
+                raise
+
+        return update
 
     def combine(self, left: list[Any], right: list[Any], /) -> list[Any]:
         pairs = zip(self._calls, left, right, strict=True)

@@ -53,7 +53,7 @@ def build_pairs(step: IntervalJoin[Any], site: Site) -> Operator:
     over = step.spec.over
     works = PairsOf(
         combine=step.function,
-        over=None if over is None else calls_of(over.aggregation),
+        over=None if over is None else calls_of(over.aggregation, is_checked=step.on_error != STOP),
         entries=store.entries,
         due=store.due,
         dumps=store.dumps,

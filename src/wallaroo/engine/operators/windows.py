@@ -13,13 +13,14 @@ from wallaroo.engine.operators.fusing import fused
 from wallaroo.engine.operators.interface import Operator, Site
 from wallaroo.engine.stores.operator_state import OperatorState
 from wallaroo.engine.time.stage_time import lagged
+from wallaroo.steps.kinds import STOP
 from wallaroo.steps.windows.aggregation import BoundAggregation, calls_of
 from wallaroo.steps.windows.entries import Live
 from wallaroo.steps.windows.interface import MachineContext
 from wallaroo.steps.windows.late import AsLate, Late, LateEvent
 from wallaroo.steps.windows.machine import machine_of
 from wallaroo.steps.windows.pane_entries import LivePanes
-from wallaroo.steps.windows.spec import Window, WindowResult
+from wallaroo.steps.windows.spec import SessionWindowSpec, Window, WindowResult
 from wallaroo.steps.windows.step import WindowStep
 
 
@@ -47,7 +48,11 @@ def live_of(store: OperatorState) -> Live:
 
 
 def _calls_of(step: WindowStep[Any, Any]) -> BoundAggregation:
-    calls = calls_of(step.aggregation)
+    goes_on = step.on_error != STOP
+    calls = calls_of(step.aggregation, is_checked=goes_on)
+    if goes_on and isinstance(step.spec, SessionWindowSpec):
+        # sessions that an event joins stay as they are if it fails
+        calls = replace(calls, absorb=calls.combine)
     if not step.with_window:
         return calls
     output = calls.output

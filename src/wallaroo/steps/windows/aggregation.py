@@ -122,7 +122,7 @@ def fold_of(aggregation: Any) -> Fold | None:
 
     A subclass does not inherit it: its methods may be its own.
     """
-    kind = vars(type(aggregation)).get("_fold") if _is_ours(type(aggregation)) else None
+    kind = vars(type(aggregation)).get("_fold") if is_ours(type(aggregation)) else None
     if kind == COMBINED:
         parts = tuple(map(fold_of, aggregation.parts.values()))
         known = tuple(part for part in parts if part is not None)
@@ -236,10 +236,14 @@ def partial_of_values(
     return Partial(list, update, lambda values: absorb(initial(), values), absorb, events_min=16)
 
 
-def calls_of(aggregation: Any) -> BoundAggregation:
-    """Bind an aggregation's methods."""
+def calls_of(aggregation: Any, *, is_checked: bool = False) -> BoundAggregation:
+    """Bind an aggregation's methods.
+
+    ``is_checked``: an event that an aggregation of this package cannot add fails in ``update``, not
+    in the result, and leaves the accumulator as it was.
+    """
     if type(aggregation) is Filtered:
-        whole = calls_of(aggregation.whole)
+        whole = calls_of(aggregation.whole, is_checked=is_checked)
         predicate = aggregation.predicate
         partial = whole.partial
         if partial is not None:
@@ -248,13 +252,16 @@ def calls_of(aggregation: Any) -> BoundAggregation:
     output = aggregation.output
     if not takes_third(output, "window"):
         output = _without_window(output)
-    if not _is_ours(_home_of(aggregation, "output")):
+    if not is_ours(_home_of(aggregation, "output")):
         output = _detached(output)
     combine = aggregation.combine
     home = _home_of(aggregation, "_absorb")
-    has_absorb = _is_ours(home) and home is _home_of(aggregation, "combine")
+    has_absorb = is_ours(home) and home is _home_of(aggregation, "combine")
     absorb = aggregation._absorb if has_absorb else combine
     update = _update(aggregation)
+    if is_checked and hasattr(aggregation, "checked_update"):
+        home = _home_of(aggregation, "update")
+        update = aggregation.checked_update() if is_ours(home) else update
     calls = BoundAggregation(_initial(aggregation), update, combine, output, absorb)
     return replace(calls, partial=_partial_of(aggregation, calls))
 
@@ -264,9 +271,9 @@ def _partial_of(aggregation: Any, calls: BoundAggregation) -> Partial | None:
     partial = _declared_partial(aggregation)
     if partial is not None or not adds_up_exactly(aggregation):
         return partial
-    is_ours = _is_ours(_home_of(aggregation, "update"))
-    is_ordered = not (is_ours and getattr(aggregation, "has_any_order", False))
-    update = _with_copies(aggregation) if is_ours else _of_copies(calls.update)
+    has_own = not is_ours(_home_of(aggregation, "update"))
+    is_ordered = has_own or not getattr(aggregation, "has_any_order", False)
+    update = _of_copies(calls.update) if has_own else _with_copies(aggregation)
     return Partial(calls.initial, update, as_it_is, calls.absorb, is_ordered=is_ordered)
 
 
@@ -289,10 +296,10 @@ def adds_up_exactly(aggregation: Any) -> bool:
     if not getattr(aggregation, "adds_up_exactly", False):
         return False
     home = _home_of(aggregation, "adds_up_exactly")
-    if "adds_up_exactly" in vars(aggregation) or not _is_ours(home):
+    if "adds_up_exactly" in vars(aggregation) or not is_ours(home):
         return True
     methods = ("initial_accumulator", "update", "combine")
-    return all(_is_ours(_home_of(aggregation, method)) for method in methods)
+    return all(is_ours(_home_of(aggregation, method)) for method in methods)
 
 
 def _declared_partial(aggregation: Any) -> Partial | None:
@@ -302,7 +309,7 @@ def _declared_partial(aggregation: Any) -> Partial | None:
     """
     methods = ("_partial", "initial_accumulator", "update", "combine")
     home, *others = (_home_of(aggregation, method) for method in methods)
-    if not _is_ours(home) or any(not _is_ours(other) for other in others):
+    if not is_ours(home) or any(not is_ours(other) for other in others):
         return None
     partial: Partial | None = aggregation._partial()
     return partial
@@ -327,7 +334,8 @@ def _home_of(aggregation: Any, method: str) -> type[Any] | None:
     return next(homes, None)
 
 
-def _is_ours(home: type[Any] | None) -> bool:
+def is_ours(home: type[Any] | None) -> bool:
+    """Return whether a class is this package's."""
     return home is not None and home.__module__.startswith(OURS)
 
 
@@ -352,9 +360,10 @@ def _update(aggregation: Any) -> Callable[[Any, Any], Any]:
     Not of aggregations of this package: theirs do, and the check costs each event a call.
     """
     update: Callable[[Any, Any], Any] = aggregation.update
-    is_ours = _is_ours(_home_of(aggregation, "update"))
+    if is_ours(_home_of(aggregation, "update")):
+        return update
     try:
-        if is_ours or not cannot_change(aggregation.initial_accumulator()):
+        if not cannot_change(aggregation.initial_accumulator()):
             return update
     except Exception:  # the user's; it is raised where it is called for an event
         return update

@@ -37,6 +37,7 @@ class CountMachine:
         open_ = self._context.live.slot(OPEN)
         load = self._load
         fire = self._fire
+        forget = self._forget_empty
 
         def process(key: Any, event: Any) -> None:
             try:
@@ -49,6 +50,7 @@ class CountMachine:
                     window = load(key)
                 changed = update(event, window[3])
             except BaseException as error:
+                forget(key)
                 failed(event, error, key)
                 return
             if changed is not None:
@@ -71,6 +73,13 @@ class CountMachine:
             window = [0, time, time, self._context.calls.initial(), due]
             live.put(OPEN, key, window)
         return window  # type: ignore[no-any-return]  # a list as above
+
+    def _forget_empty(self, key: Any) -> None:
+        """Forget the window that an event began which failed: the next one begins it."""
+        live = self._context.live
+        window = live.slot(OPEN).get(key)
+        if window is not None and not window[0]:
+            live.discard(OPEN, key)
 
     def _fire(self, key: Any, window: Open, time: int, passed: int) -> None:
         self._context.live.discard(OPEN, key)

@@ -88,7 +88,7 @@ class RangeMachine:
         failed = self._context.failed
         update = self._context.calls.update
         enter = self._enter
-        load = self._load
+        add = self._update
         # bounds of times (lower, upper) and of watermarks (floor, ceiling)
         lower = 1
         upper = 0
@@ -106,10 +106,13 @@ class RangeMachine:
                 slot, lower, upper, floor, ceiling = entered
                 touched = self._context.live.slot(slot)
             try:
-                try:
-                    accumulator = touched[key]
-                except KeyError:
-                    accumulator = load(slot, key)
+                accumulator = touched[key]
+            except KeyError:
+                accumulator = None
+            if accumulator is None:
+                add(slot, key, event)
+                return
+            try:
                 changed = update(event, accumulator)
             except BaseException as error:
                 failed(event, error, key)
@@ -124,13 +127,6 @@ class RangeMachine:
 
         self._forget = forget
         return process
-
-    def _load(self, slot: Slot, key: Any) -> Any:
-        accumulator = self._context.live.get(slot, key)
-        if accumulator is None:
-            accumulator = self._context.calls.initial()
-            self._begin(slot, key, accumulator)
-        return accumulator
 
     def _begin(self, slot: Slot, key: Any, accumulator: Any) -> None:
         self._context.live.put(slot, key, accumulator)
@@ -222,13 +218,20 @@ class RangeMachine:
         self._update(slot, key, event)
 
     def _update(self, slot: Slot, key: Any, event: Any) -> None:
+        """Add an event to an entry, which it begins if it is the first one and does not fail."""
+        calls = self._context.calls
+        live = self._context.live
         try:
-            changed = self._context.calls.update(event, self._load(slot, key))
+            stored = live.get(slot, key)
+            accumulator = calls.initial() if stored is None else stored
+            changed = calls.update(event, accumulator)
         except BaseException as error:
             self._context.failed(event, error, key)
             return
-        if changed is not None:
-            self._context.live.put(slot, key, changed)
+        if stored is None:
+            self._begin(slot, key, accumulator if changed is None else changed)
+        elif changed is not None:
+            live.put(slot, key, changed)
 
     def _correct(self, key: Any, event: Any, first: int, last: int, oldest: int) -> bool:
         """Add a late event to windows that accept corrections; return if there were any."""

@@ -9,6 +9,8 @@ whatever order and batches they arrived.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
+from operator import itemgetter
 from typing import Any
 
 from wallaroo.steps.windows.entries import AT_END, Slot, in_order
@@ -45,11 +47,12 @@ class SessionMachine:
         late = self._late
         is_dropped = self._context.late is None and self._spec.policy == DROP
         count_late = counted_late(now, self._context.lost, is_dropped=is_dropped)
-        calls = self._context.calls
+        update = self._context.calls.update
         gap = self._spec.gap_ns
         delay = self._spec.delay_ns
         open_ = self._context.live.slot(OPEN)
         load = self._load
+        add = self._add
 
         def process(key: Any, event: Any) -> None:
             time = now.event_ns
@@ -64,43 +67,54 @@ class SessionMachine:
                     sessions = load(key)
                 session = sessions[-1] if len(sessions) == 1 else None
                 if session is None or not session[0] <= time < session[1] + gap:
-                    session = self._session_of(sessions, time)
-                if time > session[1]:
-                    session[1] = time
-                changed = calls.update(event, session[2])
+                    add(key, sessions, event, time)
+                    return
+                changed = update(event, session[2])
             except BaseException as error:
                 failed(event, error, key)
                 return
+            if time > session[1]:
+                session[1] = time
             if changed is not None:
                 session[2] = changed
 
         return process
 
     def _load(self, key: Any) -> list[Session]:
-        live = self._context.live
-        sessions = live.get(OPEN, key)
-        if sessions is None:
-            sessions = []
-            live.put(OPEN, key, sessions)
-        return sessions  # type: ignore[no-any-return]  # what _session_of makes
+        return self._context.live.get(OPEN, key) or []
 
-    def _session_of(self, sessions: list[Session], time: int) -> Session:
-        """Return the session of a time: one it belongs to, one it joins, or new."""
+    def _add(self, key: Any, sessions: list[Session], event: Any, time: int) -> None:
+        """Add an event to the sessions that it belongs to, which become one, or begin one.
+
+        If it fails, all of them stay as they are.
+        """
         gap = self._spec.gap_ns
         calls = self._context.calls
+        if not sessions:
+            accumulator = calls.initial()
+            changed = calls.update(event, accumulator)
+            whole = accumulator if changed is None else changed
+            self._context.live.put(OPEN, key, [[time, time, whole]])
+            return
         touched = [each for each in sessions if each[0] < time + gap and time < each[1] + gap]
-        if not touched:
-            session = [time, time, calls.initial()]
-            sessions.append(session)
-            sessions.sort(key=lambda each: each[0])
-            return session
-        session, *others = touched
-        for other in others:
-            session[1] = max(session[1], other[1])
-            session[2] = calls.absorb(session[2], other[2])
-            sessions.remove(other)
+        if len(touched) == 1:
+            (session,) = touched
+        else:
+            parts = [each[2] for each in touched] or [calls.initial()]
+            session = [time, time, reduce(calls.absorb, parts)]
+        changed = calls.update(event, session[2])
+        if changed is not None:
+            session[2] = changed
         session[0] = min(session[0], time)
-        return session
+        session[1] = max(session[1], time)
+        if len(touched) == 1:
+            return
+        for each in touched:
+            session[0] = min(session[0], each[0])
+            session[1] = max(session[1], each[1])
+        others = [each for each in sessions if each not in touched]
+        ordered = sorted([*others, session], key=itemgetter(0))
+        self._context.live.put(OPEN, key, ordered)
 
     # --- late events ---
 
