@@ -170,10 +170,11 @@ def batch_decoder(
 
     ``wallaroo.fixed_layout``, ``json_lines`` and ``arrow_ipc`` are such decoders.
     """
-    if callable(header_length):
-        return BatchDecoder[Any](header_length, name)
-    options = {"header_length": header_length, "length_fmt": length_fmt}
-    return decorated(BatchDecoder, name, on_error, fix=FIX, **options)
+    function = header_length if callable(header_length) else None
+    length = header_length if function is None else 4
+    options: dict[str, Any] = {"header_length": length, "length_fmt": length_fmt}
+    decorate = decorated(BatchDecoder, name, on_error, fix=FIX, **options)
+    return decorate if function is None else decorate(function)
 
 
 @overload

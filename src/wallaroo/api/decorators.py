@@ -216,19 +216,19 @@ def decoder(
     each batch and task the first event of every key is decoded to compare; a difference stops the
     run.
     """
-    if callable(header_length):
-        return Decoder(header_length, name)
+    function = header_length if callable(header_length) else None
     place, read = _declared_key(pure, key_at)
-    return decorated(
+    decorate = decorated(
         Decoder,
         name,
         on_error,
-        header_length=header_length,
+        header_length=header_length if function is None else 4,
         length_fmt=length_fmt,
         is_pure=pure,
         key_place=place,
         key_of=read,
     )
+    return decorate if function is None else decorate(function)
 
 
 def _declared_key(

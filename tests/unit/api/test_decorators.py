@@ -51,6 +51,19 @@ def test_a_decoder_has_a_four_byte_header_by_default() -> None:
     assert wallaroo.decoder(8, ">Q", "long")(bytes.decode).name() == "long"
 
 
+@pytest.mark.parametrize("decorator", [wallaroo.decoder, wallaroo.batch_decoder])
+def test_a_decoder_of_a_function_has_the_options_beside_it(decorator: Any) -> None:
+    made = decorator(double, ">H", "by position", on_error="skip")
+    assert (made.length_fmt, made.name(), made.on_error) == (">H", "by position", "skip")
+    with pytest.raises(wallaroo.WallarooParameterError, match="on_error='bogus' is unknown"):
+        decorator(double, on_error="bogus")
+
+
+def test_a_decoder_of_a_function_may_be_pure() -> None:
+    made = wallaroo.decoder(double, pure=True, key_at=slice(0, 1))  # type: ignore[call-overload]  # at run time
+    assert (made.is_pure, made.key_place) == (True, (0, 1))
+
+
 def test_state_computations_know_their_class() -> None:
     step = wallaroo.state_computation("remember it", State)(remember)
     assert (step.name(), type(step.initial_state())) == ("remember it", State)
