@@ -9,7 +9,11 @@ sketches are combined per pane.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from fractions import Fraction
+from numbers import Real
 from typing import Any
 
 from wallaroo.errors import install_command
@@ -30,6 +34,8 @@ except ImportError as missing:
 
 __all__ = ["Distinct", "Quantiles"]
 
+_EMPTY = "\0empty"  # a sketch passes over an empty text
+_INTS = range(-(1 << 63), 1 << 63)  # a sketch takes others modulo 2**64
 _PRECISIONS = range(4, 22)  # bounds of Apache DataSketches' HLL
 _SIZES = range(10, 1 << 16)  # bounds of its t-digest
 
@@ -44,6 +50,33 @@ def _check(sketch: str, option: str, value: int, allowed: range) -> None:
         what = f"{option} is {value!r:.60}, not an int from {allowed[0]} to {allowed[-1]}."
         fix = f"Choose one, or omit {option}."
         raise wrong_option(sketch, what, fix)
+
+
+def _number(value: Any) -> Any:
+    """Return a number as a sketch distinguishes it.  Raises TypeError for anything else."""
+    if isinstance(value, float):
+        if not value.is_integer():
+            return value
+        value = int(value)
+    elif isinstance(value, Decimal | Fraction):
+        if isinstance(value, Decimal) and not value.is_finite():
+            return float(value)
+        exact = Fraction(value)
+        if exact.denominator > 1:
+            near = float(exact)
+            return near if near == exact else f"number {exact}"
+        value = exact.numerator
+    elif hasattr(value, "__index__"):
+        value = operator.index(value)
+    elif isinstance(value, Real):  # numpy's
+        return _number(float(value))
+    else:
+        raise TypeError(
+            f"sketches.Distinct counts str, bytes and numbers, and this is a "
+            f"{type(value).__name__}: let `of` return one of them, such as repr(value), or use "
+            f"wallaroo.aggregations.Distinct"
+        )
+    return value if value in _INTS else f"number {value:x}"
 
 
 class Kept:
@@ -75,9 +108,9 @@ def _add(kept: Kept, value: Any) -> None:
 class Distinct(Aggregation[Any, Kept, int]):
     """The approximate number of distinct values (HyperLogLog).
 
-    Values are str, int, float or bytes.  ``precision``, 4 to 21, is the logarithm of the sketch's
-    size: 12 takes 2 KiB, with an error of 1.6 % or less in two cases of three; each step doubles
-    the size.
+    Values are str, bytes and numbers, of which equal ones are one value.  ``precision``, 4 to 21,
+    is the logarithm of the sketch's size: 12 takes 2 KiB, with an error of 1.6 % or less in two
+    cases of three; each step doubles the size.
     """
 
     def __init__(self, of: Callable[[Any], Any] | None = None, *, precision: int = 12):
@@ -96,17 +129,17 @@ class Distinct(Aggregation[Any, Kept, int]):
 
     def _value(self, event: Any) -> Any:
         value = self.of(event)
-        return value.hex() if isinstance(value, bytes) else value
+        if type(value) is int and value in _INTS:
+            return value
+        if isinstance(value, str):
+            return value or _EMPTY
+        return value.hex() or _EMPTY if isinstance(value, bytes) else _number(value)
 
     def _partial(self) -> Partial:
-        test = hll_sketch(self.precision)
-
         def valid(event: Any) -> Any:
             value = self._value(event)
-            if type(value) is not str:
-                test.update(value)  # raises for other types: here the event is known
-            elif not value.isascii():
-                value.encode()  # raises for half of a character
+            if type(value) is str and not value.isascii():
+                value.encode()  # raises for half of a character: here the event is known
             return value
 
         return partial_of_values(valid, _add, self.initial_accumulator)
@@ -139,9 +172,9 @@ class Quantiles(Aggregation[Any, Kept, Mapping[float, float]]):
         at: Sequence[float] = (0.5, 0.95, 0.99),
         size: int = 200,
     ):
-        if not all(0 <= share <= 1 for share in at):
-            what = f"at is {tuple(at)}, and shares are between 0 and 1."
-            fix = "Write 0.99 for the 99th percentile."
+        if not isinstance(at, Sequence) or not all(0 <= share <= 1 for share in at):
+            what = f"at is {at!r:.60}, not a sequence of shares between 0 and 1."
+            fix = "Write at=(0.99,) for the 99th percentile."
             raise wrong_option("Quantiles", what, fix)
         _check("Quantiles", "size", size, _SIZES)
         self.of = of or _itself

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import pickle
+from datetime import date
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 
 import wallaroo
@@ -14,6 +18,7 @@ from tests.conformance.apps.shapes import build
 from tests.conformance.apps.steps import sink, source
 from wallaroo.errors import WallarooParameterError
 from wallaroo.sketches import Distinct, Quantiles
+from wallaroo.steps.windows.aggregation import calls_of
 from wallaroo.testing import run_local
 
 NOWHERE = Path("/nowhere")
@@ -39,6 +44,42 @@ def test_distinct_values_are_counted_about(value_of: Any) -> None:
     assert distinct.output("k", distinct.initial_accumulator()) == 0
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        [Decimal(f"10.{cents:02}") for cents in range(100)],
+        [Fraction(1, number) for number in range(1, 100)],
+        ["", "a", ""],
+        [b"", b"a", b""],
+        [5, 5.0, Decimal(5), Fraction(5), True, 1, 1.0, 0.5, Decimal("0.5"), Fraction(1, 2)],
+        [(1 << 64) + number for number in range(100)],
+        [5, 5 + (1 << 64), float(1 << 70), 1 << 70, Decimal(1 << 70), -1, (1 << 64) - 1],
+        [Decimal("1e400"), 10**400, Decimal("inf"), float("inf"), Decimal("nan")],
+        [*range(1000), *map(float, range(1000))],
+        [numpy.int64(3), 3, numpy.float32(0.5), 0.5, numpy.str_("x"), "x"],
+    ],
+    ids=lambda values: f"{values[0]!r:.20}",
+)
+def test_values_are_distinct_that_are_not_equal(values: list[Any]) -> None:
+    """Numbers too, whatever their types."""
+    distinct = Distinct()
+    kept = filled(distinct, values)
+    assert distinct.output("k", kept) == pytest.approx(len(set(values)), 0.05)
+    partial = calls_of(distinct).partial
+    assert partial is not None
+    parts = partial.initial()
+    for value in values:
+        partial.update(value, parts)
+    assert distinct.output("k", partial.whole(parts)) == distinct.output("k", kept)
+
+
+@pytest.mark.parametrize("value", [None, ("ann", 1), bytearray(b"x"), date(2024, 1, 1), 1j])
+def test_a_value_that_a_sketch_cannot_count_is_refused_with_the_way_out(value: Any) -> None:
+    distinct = Distinct()
+    with pytest.raises(TypeError, match=r"str, bytes and numbers, .*wallaroo.aggregations"):
+        distinct.update(value, distinct.initial_accumulator())
+
+
 def test_quantiles_are_found_about() -> None:
     quantiles = Quantiles(at=(0.0, 0.5, 0.99))
     low, high = filled(quantiles, range(5000)), filled(quantiles, range(5000, 10_000))
@@ -56,6 +97,7 @@ def test_quantiles_are_found_about() -> None:
     ("make", "reason"),
     [
         (lambda: Quantiles(at=(50,)), "between 0 and 1"),
+        (lambda: Quantiles(at=0.5), "at is 0.5, not a sequence of shares"),
         (lambda: Quantiles(size=9), "size is 9, not an int from 10 to 65535"),
         (lambda: Quantiles(size=65_536), "size is 65536"),
         (lambda: Distinct(precision=3), "precision is 3, not an int from 4 to 21"),
