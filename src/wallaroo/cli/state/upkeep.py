@@ -114,6 +114,13 @@ def add_load(verbs: Any) -> None:
         metavar="COLUMN",
         help="the column with the key; of a tuple, one option for each part",
     )
+    verb.add_argument(
+        "--key-type",
+        action="append",
+        default=[],
+        choices=("str", "int"),
+        help="of CSV: the type of the key's column, one option for each --key",
+    )
     rule = verb.add_mutually_exclusive_group()
     rule.add_argument(
         "--merge", action="store_true", help="keep the state of keys that the table lacks"
@@ -236,7 +243,7 @@ def load_command(options: argparse.Namespace) -> None:
         application.plan,
         options.step,
         options.key,
-        rows_of_table(options.table),
+        rows_of_table(options.table, options.key, options.key_type),
         rule,
         lambda rows: print(f"{rows:,} rows read", file=sys.stderr),
     )

@@ -227,6 +227,33 @@ def test_a_key_may_be_a_tuple_of_columns(shop: Shop) -> None:
     assert shop.state == {("a", 7): {"count": 3, "amount": 0.0, "note": "new"}}
 
 
+def test_keys_of_csv_have_the_type_that_is_said(shop: Shop) -> None:
+    """A text of digits is no number: its leading zeros distinguish it."""
+    table = shop.folder / "table.csv"
+    table.write_text("user,count\n0042,3\n42,4\n")
+    code, _, err = shop.load(table)
+    assert (code, "--key-type int or --key-type str" in err) == (1, True), err
+    assert not list(shop.root.glob("commits/*"))
+    code, _, err = shop.load(table, "--key-type", "int")
+    assert (code, "row 2 has key 42, as a row before it" in err) == (1, True), err
+    assert shop.load(table, "--key-type", "str")[0] == 0
+    assert {key: state["count"] for key, state in shop.state.items()} == {"0042": 3, "42": 4}
+
+
+def test_parts_of_a_key_of_csv_have_types_of_their_own(shop: Shop) -> None:
+    table = shop.folder / "table.csv"
+    table.write_text("user,shop,count\n007,7,3\n")
+    types = ("--key-type", "str", "--key-type", "int")
+    assert shop.load(table, "--key", "shop", *types)[0] == 0
+    assert [*shop.state] == [("007", 7)]
+
+
+def test_a_table_that_states_its_types_takes_none(shop: Shop) -> None:
+    table = as_parquet(totals(12), shop.folder)
+    code, _, err = shop.load(table, "--key-type", "int")
+    assert (code, "--key-type is for CSV" in err) == (1, True), err
+
+
 def test_state_that_expires_is_refused(shop: Shop) -> None:
     shop.app.write_text(
         APPLICATION.replace("state=Total)", "state=Total, ttl=wallaroo.minutes(9))")
