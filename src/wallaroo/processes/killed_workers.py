@@ -46,7 +46,12 @@ class Deaths:
             raise
 
     def signal(self, number: int, handler: Any) -> Any:
-        """Set a handler like ``signal.signal``, but never ignore SIGCHLD."""
+        """Set a handler like ``signal.signal``, but never ignore SIGCHLD.
+
+        SIGINT ends a worker as SIGTERM does: Python's handler would raise inside a user's function.
+        """
+        if (number, handler) == (signal.SIGINT, signal.default_int_handler):
+            handler = signal.SIG_DFL
         if (number, handler) == (signal.SIGCHLD, signal.SIG_IGN):
             handler = self._reap
         return signal.signal(number, handler)

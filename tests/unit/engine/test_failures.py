@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import wallaroo
-from wallaroo.engine.failures.error_context import describe, shorten, show_frame
+from wallaroo.engine.failures.error_context import describe, error_of_exit, shorten, show_frame
 from wallaroo.engine.failures.policies import Failures, stop_on_error
 from wallaroo.errors import UserCodeError
 from wallaroo.testing import run_state_step, run_step
@@ -202,9 +202,12 @@ def test_a_ctrl_c_that_comes_upon_a_step_stays_a_ctrl_c() -> None:
             raise
 
     events: list[list[str]] = [[]]
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as raised:
         run_step(long, events)
     assert events == [["cleaned up"]]
+    error = error_of_exit(raised.value)  # in a worker, which has no Ctrl-C
+    assert (error.step, error.event) == ("long", "['cleaned up']")
+    assert error_of_exit(KeyboardInterrupt()).step == "(unknown)"
 
 
 class Leaves:

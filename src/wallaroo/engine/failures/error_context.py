@@ -87,14 +87,28 @@ def notes_of(error: BaseException) -> list[str]:
     return list(getattr(error, "__notes__", ()))
 
 
+_DESCRIBED = "wallaroo_described"
+
+
 def blame(step: Step, event: str, error: BaseException) -> NoReturn:
     """Stop the run: raise the UserCodeError for ``step``.
 
-    It is raised also if the step's function called sys.exit; a Ctrl-C is raised again as it is.
+    It is raised also if the step's function called sys.exit; a Ctrl-C is raised again as it is,
+    with that error for a worker, which gets none (`error_of_exit`).
     """
+    described = describe(step, event, error)
     if isinstance(error, KeyboardInterrupt):
+        vars(error)[_DESCRIBED] = described
         raise error
-    raise describe(step, event, error) from error
+    raise described from error
+
+
+def error_of_exit(error: SystemExit | KeyboardInterrupt) -> UserCodeError:
+    """Return the error for what a function raised that a worker may not pass on."""
+    words = f"a function of the application raised {error!r}"
+    unknown = UserCodeError("(unknown)", "", "(unknown)", words)
+    described: UserCodeError = vars(error).get(_DESCRIBED, unknown)
+    return described
 
 
 def describe(step: Step, event: str, error: BaseException) -> UserCodeError:

@@ -22,12 +22,13 @@ from wallaroo.durable.disk_errors import unexpected_error
 from wallaroo.engine.blocks.blocks import Block, Marker
 from wallaroo.engine.blocks.keys import groups_of_task
 from wallaroo.engine.blocks.packing import packing_of
+from wallaroo.engine.failures.error_context import error_of_exit
 from wallaroo.engine.levels.level import Level
 from wallaroo.engine.levels.side_outputs import NOTHING_COMMITTED, Committed
 from wallaroo.engine.report import TaskReport, attempts_digest
 from wallaroo.engine.stores.background_upgrades import Reached, is_old, upgrade_portion
 from wallaroo.engine.time.partition_times import Observed, ObservedSource
-from wallaroo.errors import UserCodeError, WallarooError
+from wallaroo.errors import WallarooError
 from wallaroo.instrumentation.tracing import trace_point
 from wallaroo.monitoring.metrics.task_tally import TaskTally
 from wallaroo.processes.idle_workers import idle_deaths
@@ -98,14 +99,7 @@ def run_level(
     except WallarooError as error:
         report = _failed(task, level, index, error)
     except (SystemExit, KeyboardInterrupt) as error:
-        report = _failed(
-            task,
-            level,
-            index,
-            UserCodeError(
-                "(unknown)", "", "(unknown)", f"a function of the application raised {error!r}"
-            ),
-        )
+        report = _failed(task, level, index, error_of_exit(error))
     except Exception as error:  # noqa: BLE001  # the error boundary of the worker: the driver reports whatever it is
         report = _failed(task, level, index, unexpected(error))
     end_if_forked(process)
