@@ -8,9 +8,10 @@ standard library are made from these afterwards, by us.
 
 The form: objects are their attributes, inner ones with ``$class``; bytes are ``{"$bytes": hex}``,
 sets ``{"$set": [...]}``, dicts with other keys than str ``{"$dict": [[key, value], ...]}``, floats
-that JSON lacks ``{"$float": "nan"}``, functions and classes ``{"$ref": name}``, objects that
-contain themselves ``{"$cycle": class}``.  The arguments an object was made of, and its content
-besides its attributes, are under ``$args``, ``$items`` and ``$pairs``.
+that JSON lacks ``{"$float": "nan"}``, ints of thousands of digits ``{"$int": hex}``, functions and
+classes ``{"$ref": name}``, objects that contain themselves ``{"$cycle": class}``.  The arguments an
+object was made of, and its content besides its attributes, are under ``$args``, ``$items`` and
+``$pairs``.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from typing import Any, ClassVar
 from wallaroo.steps.windows.sums import MixedSum, total_of
 
 DEPTH_MAX = 100  # levels of nesting that are shown
+_INT_BITS_MAX = 14_000  # Python writes 4,300 digits
 _STAND_INS_MAX = 4096  # classes kept between two values: an application has few
 # the first and the last byte of a pickle of protocol 2 or newer
 _PROTOCOL = b"\x80"
@@ -131,6 +133,8 @@ def text_of(form: Any) -> str:
 
 def plain(value: Any, above: tuple[int, ...] = ()) -> Any:
     """Return a value's JSON form; ``above`` are the ids of the values that contain it."""
+    if type(value) is int and value.bit_length() > _INT_BITS_MAX:
+        return {"$int": hex(value)}
     if value is None or type(value) in (bool, int, str):
         return value
     if id(value) in above or len(above) > DEPTH_MAX:
