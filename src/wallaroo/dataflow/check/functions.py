@@ -10,7 +10,7 @@ from typing import Any
 
 from wallaroo.dataflow.check.subject import Subject, Used, used_steps
 from wallaroo.errors import Problem
-from wallaroo.steps.kinds import NO_TIMING, Decoder, Peek, Step, state_maker
+from wallaroo.steps.kinds import NO_TIMING, Decoder, Filter, Peek, Step, state_maker
 from wallaroo.steps.windows.step import WindowStep
 from wallaroo.user_code.compiled import attributes_used, returns_nothing
 from wallaroo.user_code.signatures import parameters_of, positional
@@ -101,7 +101,7 @@ def functions_return_at_once(subject: Subject) -> Iterator[Problem]:
 def _instead_of_yield(step: Step) -> str:
     if step.takes_blocks:
         return "Return all rows at once."
-    if step.is_computation:
+    if step.is_computation and not isinstance(step, Filter):
         return f"Make it a @wallaroo.{step.kind}_multi, or return a value."
     return "Return a value."
 

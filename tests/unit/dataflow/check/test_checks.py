@@ -664,6 +664,7 @@ def test_a_generator_is_no_computation() -> None:
         "Its function is a generator (it has a yield); a computation returns one value."
     )
     assert problem.fix == "Make it a @wallaroo.computation_multi, or return a value."
+    assert only(tcp("in").filter(several).to_sink(SINK)).fix == "Return a value."
 
 
 @pytest.mark.parametrize(
