@@ -9,8 +9,10 @@ same name, so what they pickle can be unpickled anywhere, in any later run.
 
 from __future__ import annotations
 
+import dis
 import importlib
 import inspect
+import logging
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -27,6 +29,7 @@ from wallaroo.errors import PipelineError, Problem, WallarooError
 from wallaroo.steps.kinds import place_of
 from wallaroo.user_code.user_frames import user_frames
 
+_log = logging.getLogger("wallaroo.run")
 FRAMES_MAX = 4  # innermost frames of the user's code that an error shows
 
 # modules that neither Python's others nor the packages here import
@@ -56,6 +59,7 @@ def load_application(app: str, args: Sequence[str]) -> Application:
             str(module.__file__ or ""),
         )
     _check_signature(app, setup)
+    _warn_of_globals(setup)
     try:
         with dead_letters_come_later(), noting_pipelines():
             application = setup(list(args))
@@ -88,6 +92,20 @@ def _check_signature(app: str, setup: Callable[..., object]) -> None:
         raise _error(app, what, fix, place_of(setup)) from None
     except ValueError:  # written in C: no signature
         pass
+
+
+def _warn_of_globals(setup: Callable[..., object]) -> None:
+    """Log a warning if the set-up assigns variables of its module, which only this process has."""
+    code = getattr(setup, "__code__", None)
+    steps = dis.get_instructions(code) if code is not None else ()
+    if names := sorted({str(each.argval) for each in steps if each.opname == "STORE_GLOBAL"}):
+        _log.warning(
+            "application_setup (%s) assigns the global %s: workers import the module and do not "
+            "call it, so steps find the value that the import assigns. Pass it to them: "
+            "functools.partial(function, value)",
+            place_of(setup),
+            ", ".join(names),
+        )
 
 
 def import_application(app: str) -> ModuleType:

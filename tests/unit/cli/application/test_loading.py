@@ -215,3 +215,18 @@ def test_a_missing_in_is_reported_with_the_line_that_asks_for_it(tmp_path: Path)
     with pytest.raises(wallaroo.PipelineError) as caught:
         load_application(file, [])
     assert str(caught.value).startswith(f"--in ({file}:13): The application needs this option.")
+
+
+def test_a_set_up_that_assigns_a_global_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Tests and `wallaroo dev` would find its value, workers would not."""
+    text = APPLICATION.replace(
+        "def application_setup(args):\n", "def application_setup(args):\n    global FACTOR\n"
+    ).replace("global FACTOR\n", "global FACTOR\n    FACTOR = 10\n")
+    load_application(write(tmp_path, "sets_globals_app.py", text), ARGS)
+    (record,) = caplog.records
+    assert "assigns the global FACTOR: workers import the module" in record.message
+    caplog.clear()
+    load_application(write(tmp_path, "sets_none_app.py", APPLICATION), ARGS)
+    assert not caplog.records
