@@ -3,7 +3,8 @@
 Where it runs: driver, in the committer's thread.  It imports pika, which is optional.
 
 The invariant: `publish` returns when the server has confirmed every message that it was given, and
-raises if it has not; `confirmed` then counts those before the first one that it has not.
+raises if it has not; `confirmed` then counts those before the first one that it has not.  The
+server refuses at once, and confirms what is on disk: every answer is waited for.
 
 The connection is served in the thread only during a wait; so it has no heartbeats, and a server
 that does not answer is detected by the timeout of a confirmation.
@@ -54,7 +55,8 @@ class ChannelPublisher:
         self._blocked = ""
         self._published = 0  # delivery tags begin at 1
         self._before = 0  # published before the present messages
-        self._unconfirmed: deque[int] = deque()
+        self._unconfirmed: deque[int] = deque()  # without an answer
+        self._refused: set[int] = set()
         self._channel: Any = None
         self._is_confirming = False
         self._condition: Callable[[], bool] = bool  # the condition that ends the wait
@@ -82,12 +84,14 @@ class ChannelPublisher:
             self._published += 1
             self._unconfirmed.append(self._published)
         self._wait_for(lambda: not self._unconfirmed)
+        if self._refused:
+            raise NotAcceptedError
 
     @property
     def confirmed(self) -> int:
         """Return how many of the first messages of the last call were confirmed."""
-        first = self._unconfirmed[0] - 1 if self._unconfirmed else self._published
-        return first - self._before
+        others = self._refused.union(self._unconfirmed)
+        return min(others, default=self._published + 1) - 1 - self._before
 
     def cancel(self) -> None:
         """End the wait.  Called from another thread."""
@@ -165,14 +169,15 @@ class ChannelPublisher:
 
     def _confirmed(self, frame: Any) -> None:
         method = frame.method
-        if self._error is not None:  # an answer for several does not count for refused ones
+        if self._error is not None:
             return
-        if method.NAME != "Basic.Ack":
-            self._fail(NotAcceptedError())
-            return
+        answered = []
         if method.multiple:
             while self._unconfirmed and self._unconfirmed[0] <= method.delivery_tag:
-                self._unconfirmed.popleft()
+                answered.append(self._unconfirmed.popleft())
         elif method.delivery_tag in self._unconfirmed:
             self._unconfirmed.remove(method.delivery_tag)
+            answered.append(method.delivery_tag)
+        if method.NAME != "Basic.Ack":
+            self._refused.update(answered)
         self._look()
