@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 import pika
@@ -48,7 +49,6 @@ class ChannelPublisher:
 
         An ``exchange`` that is not there is an error.
         """
-        self._exchange = exchange
         self.confirm_s_max = CONFIRM_S_MAX
         self._is_mandatory = is_mandatory
         self._error: Exception | None = None
@@ -62,7 +62,7 @@ class ChannelPublisher:
         self._condition: Callable[[], bool] = bool  # the condition that ends the wait
         self._connection: Any = SelectConnection(
             parameters,
-            on_open_callback=self._connected,
+            on_open_callback=partial(self._connected, exchange),
             on_open_error_callback=self._failed,
             on_close_callback=self._failed,
         )
@@ -132,10 +132,10 @@ class ChannelPublisher:
 
     # -- callbacks of pika ------------------------------------------------------------------------
 
-    def _connected(self, connection: Any) -> None:
+    def _connected(self, exchange: str, connection: Any) -> None:
         connection.add_on_connection_blocked_callback(self._note_blocked)
         connection.add_on_connection_unblocked_callback(self._note_unblocked)
-        connection.channel(on_open_callback=self._opened)
+        connection.channel(on_open_callback=partial(self._opened, exchange))
 
     def _failed(self, _: Any, error: Exception) -> None:
         self._fail(error)
@@ -146,12 +146,12 @@ class ChannelPublisher:
     def _note_unblocked(self, _: Any, __: Any) -> None:
         self._blocked = ""
 
-    def _opened(self, channel: Any) -> None:
+    def _opened(self, exchange: str, channel: Any) -> None:
         self._channel = channel
         channel.add_on_close_callback(self._failed)
         channel.add_on_return_callback(self._returned)
-        if self._exchange:
-            channel.exchange_declare(self._exchange, passive=True, callback=self._found)
+        if exchange:
+            channel.exchange_declare(exchange, passive=True, callback=self._found)
         else:
             self._found(None)
 
