@@ -56,7 +56,7 @@ class SchemaRegistry:
     wait_s: float = WAIT_S
 
     def __post_init__(self) -> None:
-        parts = self.url.split(",")
+        parts = str(self.url).split(",")
         if not all(part.strip().startswith(("http://", "https://")) for part in parts):
             raise WallarooParameterError(
                 Problem(
@@ -73,7 +73,7 @@ class SchemaRegistry:
         """Return the registry's address for errors: without passwords."""
         return ", ".join(
             part.strip().rpartition("@")[2].partition("://")[2] or part.strip().rpartition("@")[2]
-            for part in self.url.split(",")
+            for part in str(self.url).split(",")
         )
 
 

@@ -14,6 +14,8 @@ from wallaroo.protocols.framing import Framing
 from wallaroo.sources.interface import FedBy, Line, SourceConfig
 from wallaroo.steps.kinds import Decoder
 
+FORMS = ("lines", "frames")
+
 
 def _text(payload: bytes) -> str:
     return payload.decode()
@@ -51,6 +53,11 @@ class FileSourceConfig(SourceConfig[Line]):
     decoder: Decoder[Line] = text  # type: ignore[assignment]  # and Line is str then
     form: str = "lines"
     skip_empty: bool = False
+
+    def __post_init__(self) -> None:
+        if self.form not in FORMS:
+            choices = " or ".join(map(repr, FORMS))
+            raise self._wrong(f"form={self.form!r} is unknown.", f"Write {choices}.")
 
     @property
     def may_end(self) -> bool:

@@ -12,6 +12,7 @@ from wallaroo.connectors.files.rows import RowPack, each_row
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.sinks.wrapped_encoder import wrapped
 from wallaroo.steps.kinds import Encoder
+from wallaroo.steps.option_values import is_at_least, is_seconds, keep_dict
 
 ROLL_BYTES = 64 << 20
 ROLL_S = 60.0
@@ -60,7 +61,7 @@ class RollingSinkConfig(QueuedSinkConfig):
     name: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
-        if self.roll_bytes < 1 or self.roll_s < 0:
+        if not is_at_least(self.roll_bytes, 1) or not is_seconds(self.roll_s):
             raise self._wrong(
                 f"roll_bytes={self.roll_bytes!r}, roll_s={self.roll_s!r} cannot be kept.",
                 "Give a size of 1 byte or more, and seconds.",
@@ -68,13 +69,14 @@ class RollingSinkConfig(QueuedSinkConfig):
         if self.options and not self.path.startswith("s3://"):
             raise self._wrong("options are for s3:// only.", "Leave them out.")
         if self.columns is not None:
+            keep_dict(self, "columns")
             self._take_columns(dict(self.columns))
         elif self.form or self.partition_by or self.mark_success:
             raise self._wrong(
                 "form, partition_by and mark_success are for rows.",
                 "Give columns={'word': 'string', 'total': 'int64'}, names and types.",
             )
-        object.__setattr__(self, "options", dict(self.options))
+        keep_dict(self, "options")
 
     def _take_columns(self, columns: dict[str, Any]) -> None:
         if (form := self.form or PARQUET) not in FORMS:

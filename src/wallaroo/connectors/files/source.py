@@ -15,6 +15,7 @@ from wallaroo.serdes.csv import Csv
 from wallaroo.sources.interface import Event, FedBy, SourceConfig
 from wallaroo.sources.replayable import as_it_is
 from wallaroo.steps.kinds import Decoder
+from wallaroo.steps.option_values import keep_dict
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class FilesSourceConfig(SourceConfig[Event]):
         if form == PARQUET and self.path.endswith(".gz"):
             raise self._wrong("Parquet files are not gzipped as a whole.", "Name *.parquet.")
         object.__setattr__(self, "form", form)
-        object.__setattr__(self, "options", dict(self.options))
+        keep_dict(self, "options")
         if self.decoder is text and form != LINES:
             rows: Any = Csv().decoder if form == CSV else as_it_is
             object.__setattr__(self, "decoder", rows)

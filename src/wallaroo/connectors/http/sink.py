@@ -11,6 +11,7 @@ from wallaroo.network.tls import TLS
 from wallaroo.sinks.addresses import without_secrets
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.steps.kinds import Encoder
+from wallaroo.steps.option_values import is_count, is_seconds, keep_dict
 
 STOP = "stop"
 SKIP = "skip"
@@ -73,9 +74,9 @@ class HTTPSinkConfig(QueuedSinkConfig):
             raise self._wrong(f"method={self.method!r} sends no body.", f"Use {METHODS}.")
         if not isinstance(self.batch, int) or self.batch < 1:
             raise self._wrong(f"batch={self.batch!r} outputs cannot be sent.", "Give 1 or more.")
-        if not 0 < self.timeout_s < float("inf") or not 0 <= self.backoff_s < float("inf"):
+        if not (is_seconds(self.timeout_s) and self.timeout_s and is_seconds(self.backoff_s)):
             raise self._wrong("timeout_s or backoff_s is not a time.", "Give seconds.")
-        if self.retries is not None and self.retries < 0:
+        if self.retries is not None and not is_count(self.retries, 0):
             raise self._wrong(
                 f"retries={self.retries!r} is not a number.", "Give 0 or more, or None."
             )
@@ -83,11 +84,11 @@ class HTTPSinkConfig(QueuedSinkConfig):
             raise self._wrong(
                 f"on_refused={self.on_refused!r} is unknown.", "Write 'stop' or 'skip'."
             )
+        keep_dict(self, "headers")
         own = {"idempotency-key", "content-type"} & set(map(str.lower, self.headers))
         if own:
             what = f"The header {own.pop()} is the sink's own."
             raise self._wrong(what, "Leave it out of headers; content_type says what is sent.")
-        object.__setattr__(self, "headers", dict(self.headers))
 
     @property
     def place(self) -> str:

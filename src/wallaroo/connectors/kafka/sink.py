@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import Any, ClassVar
 
-from wallaroo.connectors.kafka.broker_names import LOG_LEVELS, brokers_text, is_topic
+from wallaroo.connectors.kafka.broker_names import LOG_LEVELS, brokers_text, check_options, is_topic
 from wallaroo.connectors.kafka.output import KafkaOutput, KeyPack, decoded, pack
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.sinks.wrapped_encoder import wrapped
 from wallaroo.steps.kinds import Encoder
+from wallaroo.steps.option_values import as_names, names_twice
 
 DELIVERIES = ("exactly-once", "at-least-once")
 
@@ -74,8 +75,10 @@ class KafkaSinkConfig(QueuedSinkConfig):
         except (TypeError, ValueError):
             fix = "Give 'host:port,host:port', or a list of (host, port)."
             raise self._wrong(f"brokers={self.brokers!r} cannot be read.", fix) from None
-        object.__setattr__(self, "options", dict(self.options))
-        key = (self.key,) if isinstance(self.key, str) else tuple(self.key)
+        check_options(self)
+        key = as_names(self.key)
+        if not all(isinstance(name, str) for name in key) or names_twice(key):
+            raise self._wrong(f"key={self.key!r} are not different names.", "Name fields of a row.")
         object.__setattr__(self, "key", key)
         packing = KeyPack(key) if key else pack
         object.__setattr__(self, "encoder", wrapped(self.encoder, packing))

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Self
 from wallaroo.connectors.kafka.broker_names import (
     LOG_LEVELS,
     brokers_text,
+    check_options,
     is_topic_or_pattern,
 )
 from wallaroo.sources.interface import Event, FedBy, SourceConfig
@@ -75,9 +76,10 @@ class KafkaSourceConfig(SourceConfig[Event]):
             object.__setattr__(self, "brokers", self.topic)
             object.__setattr__(self, "topic", self.name)
             object.__setattr__(self, "name", "")
-        topics = (self.topic,) if isinstance(self.topic, str) else tuple(self.topic)
+        topics = tuple(self.topic) if isinstance(self.topic, Sequence) else ()
+        topics = (self.topic,) if isinstance(self.topic, str) else topics
         if not topics or not all(map(is_topic_or_pattern, topics)):
-            fix = "Give a topic's name, or several; brokers= comes after it."
+            fix = "Give a topic's name, several, or '^' and a pattern; brokers= comes after it."
             raise self._wrong(f"topic={self.topic!r} is not a name.", fix)
         object.__setattr__(self, "topic", topics)
         try:
@@ -102,7 +104,7 @@ class KafkaSourceConfig(SourceConfig[Event]):
             )
         self._check("on_data_loss", self.on_data_loss, ON_DATA_LOSS)
         self._check("isolation", self.isolation, ISOLATIONS)
-        object.__setattr__(self, "options", dict(self.options))
+        check_options(self)
 
     def _offsets(
         self, start: Mapping[Any, Any], topics: tuple[str, ...]

@@ -14,6 +14,7 @@ from wallaroo.connectors.lake.rows import ChangePack
 from wallaroo.sinks.changes import Delete, form_with
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.sinks.wrapped_encoder import wrapped
+from wallaroo.steps.option_values import is_at_least, is_seconds, keep_dict
 
 GROUP_BYTES = 64 << 20
 GROUP_S = 60.0
@@ -38,7 +39,7 @@ class LakeSinkConfig(QueuedSinkConfig):
 
     def _set_columns(self) -> None:
         """Check the options in common; let the encoder pack rows of the columns."""
-        if self.group_bytes < 1 or self.group_s < 0:
+        if not is_at_least(self.group_bytes, 1) or not is_seconds(self.group_s):
             raise self._wrong(
                 f"group_bytes={self.group_bytes!r}, group_s={self.group_s!r} cannot be kept.",
                 "Give a size of 1 byte or more, and seconds.",
@@ -56,7 +57,7 @@ class LakeSinkConfig(QueuedSinkConfig):
         object.__setattr__(self, "columns", columns)
         object.__setattr__(self, "key", key)
         object.__setattr__(self, "partition_by", partition_by)
-        object.__setattr__(self, "options", dict(self.options))
+        keep_dict(self, "options")
         object.__setattr__(self, "encoder", wrapped(self.encoder, ChangePack(columns, key)))
 
     def decoded_all(self, outputs: Sequence[bytes]) -> list[Any]:

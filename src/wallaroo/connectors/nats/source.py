@@ -10,6 +10,7 @@ from wallaroo.network.tls import TLS
 from wallaroo.sources.feeds.generator import unpickled
 from wallaroo.sources.interface import Event, SourceConfig
 from wallaroo.steps.kinds import Decoder
+from wallaroo.steps.option_values import is_count
 
 ON_DATA_LOSS = ("stop", "skip")
 NAME = re.compile(r"[^\s.*>/\\]+")
@@ -60,7 +61,7 @@ class NATSSourceConfig(SourceConfig[Event]):
                     f"{option}={name!r} is not a name.",
                     "Give one without spaces, dots, slashes, * and >.",
                 )
-        if self.start is not None and self.start < 1:
+        if self.start is not None and not is_count(self.start):
             raise self._wrong(f"start={self.start!r} is not a number.", "Give 1 or more, or None.")
         if self.on_data_loss not in ON_DATA_LOSS:
             fix = f"Write {' or '.join(map(repr, ON_DATA_LOSS))}."

@@ -17,6 +17,7 @@ from wallaroo.network.schemes import scheme_problem
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.sinks.wrapped_encoder import wrapped
 from wallaroo.steps.kinds import Encoder
+from wallaroo.steps.option_values import is_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class RedisSinkConfig(QueuedSinkConfig):
             raise self._wrong("stream, hash and key are three ways.", "Name one of them.")
         if self.value and not self.key:
             raise self._wrong(f"value={self.value!r} needs key=.", "Name the key of each output.")
-        if self.max_length is not None and (not self.stream or self.max_length < 1):
+        if self.max_length is not None and not (self.stream and is_count(self.max_length)):
             raise self._wrong(
                 f"max_length={self.max_length!r} cannot be kept.",
                 "Give a number of entries of a stream, or leave it out.",

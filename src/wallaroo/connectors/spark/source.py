@@ -14,6 +14,7 @@ from wallaroo.connectors.spark.rows import record_batches, row_decoder_of
 from wallaroo.sources.interface import Event, SourceConfig
 from wallaroo.sources.replayable import as_it_is
 from wallaroo.steps.kinds import Callback, Decoder
+from wallaroo.steps.option_values import is_seconds, keep_dict
 
 ROWS = "rows"
 BATCHES = "batches"
@@ -59,11 +60,11 @@ class SparkSourceConfig(SourceConfig[Event]):
             raise self._wrong(
                 f"form={self.form!r} is unknown.", f"Choose one of {', '.join(map(repr, FORMS))}."
             )
-        if self.every_s < 0:
+        if not is_seconds(self.every_s):
             raise self._wrong(f"every_s={self.every_s!r} is not a time.", "Give seconds.")
         if not is_copy:
             object.__setattr__(self, "reader", Callback(self.reader))
-        object.__setattr__(self, "conf", dict(self.conf))
+        keep_dict(self, "conf")
         if self.form == BATCHES:
             if self.decoder not in (as_it_is, record_batches):
                 raise self._wrong(

@@ -14,6 +14,7 @@ from wallaroo.connectors.sql.changes import ChangePack, Unpack, change_of
 from wallaroo.sinks.changes import Delete, form_with
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.sinks.wrapped_encoder import wrapped
+from wallaroo.steps.option_values import names_twice
 
 
 class TableSinkConfig(QueuedSinkConfig):
@@ -45,6 +46,8 @@ class TableSinkConfig(QueuedSinkConfig):
                 "Give a tuple: columns=('word', 'total').",
             )
         names = tuple(columns)
+        if twice := names_twice(names):
+            raise self._wrong(f"columns names {twice!r} twice.", "Name each column once.")
         object.__setattr__(self, "columns", names)
         key = self._names("key", names)
         object.__setattr__(self, "key", key)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.steps.kinds import Encoder
+from wallaroo.steps.option_values import is_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,5 +34,5 @@ class UDPSinkConfig(QueuedSinkConfig):
     def __post_init__(self) -> None:
         if not 1 <= self.port <= 0xFFFF:
             raise self._wrong(f"port={self.port!r} is not a port.", "Give 1 to 65535.")
-        if self.per_s is not None and self.per_s < 1:
+        if self.per_s is not None and not is_count(self.per_s):
             raise self._wrong(f"per_s={self.per_s!r} sends nothing.", "Give 1 or more, or None.")

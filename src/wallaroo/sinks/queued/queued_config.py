@@ -15,6 +15,7 @@ from wallaroo.sinks.addresses import without_secrets
 from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
 from wallaroo.sinks.queued.system import CommitContext, ExternalSystem
 from wallaroo.sinks.staging import StagedWriter
+from wallaroo.steps.option_values import as_names, names_twice
 from wallaroo.user_code.references import load
 
 
@@ -52,7 +53,9 @@ class QueuedSinkConfig(SinkConfig):
     def _names(self, option: str, columns: Collection[str]) -> tuple[str, ...]:
         """Return an option's names of columns, given as one name or several."""
         value = getattr(self, option)
-        names = (value,) if isinstance(value, str) else tuple(value)
+        names = as_names(value)
+        if twice := names_twice(names):
+            raise self._wrong(f"{option}={value!r} names {twice!r} twice.", "Name each once.")
         for name in names:
             if name not in columns:
                 raise self._wrong(

@@ -46,7 +46,8 @@ class PostgresSourceConfig(TableSourceConfig[Event]):
     poll_s: float = POLL_S
 
     def __post_init__(self) -> None:
-        if not all(self.table.split(".")) or self.table.count(".") > 1:
+        table = str(self.table or "")
+        if not all(table.split(".")) or table.count(".") > 1:
             raise self._wrong(
                 f"table={self.table!r} is not a name.", "Give 'table' or 'schema.table'."
             )

@@ -1,0 +1,72 @@
+"""Values of options as users give them: numbers, names and mappings.
+
+Where it runs: where the application is built; pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+
+class Configuration(Protocol):
+    """A source's or sink's configuration."""
+
+    def _wrong(self, what: str, fix: str) -> Exception: ...
+
+
+def is_count(value: Any, least: int = 1) -> bool:
+    """Return whether a value is a whole number of at least ``least``.
+
+    >>> is_count(5), is_count(1.5), is_count(float("nan")), is_count("5"), is_count(True)
+    (True, False, False, False, False)
+    """
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def is_at_least(value: Any, least: int) -> bool:
+    """Return whether a value is a number, not NaN, of at least ``least``.
+
+    >>> is_at_least(1.5, 1), is_at_least(float("nan"), 1), is_at_least("5", 1)
+    (True, False, False)
+    """
+    return isinstance(value, int | float) and not isinstance(value, bool) and value >= least
+
+
+def is_seconds(value: Any) -> bool:
+    """Return whether a value is a finite number of seconds, 0 or more."""
+    return is_at_least(value, 0) and value < float("inf")
+
+
+def as_names(value: Any) -> tuple[Any, ...]:
+    """Return names, given as one or several, or what was given in their place.
+
+    >>> as_names("a"), as_names(["a", "b"]), as_names(None), as_names(5)
+    (('a',), ('a', 'b'), (), (5,))
+    """
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, str) or not isinstance(value, Iterable) else tuple(value)
+
+
+def names_twice(names: tuple[Any, ...]) -> str:
+    """Return the first name that is there twice; empty if there is none.
+
+    >>> names_twice(("a", "b", "a")), names_twice(("a", "b"))
+    ('a', '')
+    """
+    return next((name for name in names if names.count(name) > 1), "")
+
+
+def keep_dict(config: Configuration, option: str) -> None:
+    """Keep an option as a dict of its own; raise WallarooParameterError if it is none.
+
+    The value is not shown: it may hold a password.
+    """
+    value: Mapping[Any, Any] = getattr(config, option)
+    try:
+        copy = dict(value)
+    except (TypeError, ValueError):
+        what = f"{option} is of the type {type(value).__name__}, not a dict."
+        raise config._wrong(what, f"Give {option}={{'name': 'value'}}.") from None
+    object.__setattr__(config, option, copy)
