@@ -132,6 +132,8 @@ class Distinct(Aggregation[Any, Kept, int]):
         if type(value) is int and value in _INTS:
             return value
         if isinstance(value, str):
+            if not value.isascii():  # lone surrogates are no UTF-8
+                value = value.encode("utf-8", "backslashreplace").decode()
             return value or _EMPTY
         return value.hex() or _EMPTY if isinstance(value, bytes) else _number(value)
 
