@@ -59,7 +59,7 @@ def pack(output: Any) -> bytes:
     if record.partition is not None and not hasattr(record.partition, "__index__"):
         raise TypeError(f"partition {record.partition!r} is not a number of a partition")
     pairs = record.headers
-    headers = list(map(_header, pairs.items() if isinstance(pairs, dict) else pairs))
+    headers: Any = tuple(pairs.items()) if isinstance(pairs, dict) else pairs
     value = _bytes("value", record.value)
     key = _bytes("key", str(record.key) if type(record.key) is int else record.key)
     head = HEAD.pack(
@@ -68,7 +68,7 @@ def pack(output: Any) -> bytes:
         NONE if value is None else len(value),
         len(headers),
     )
-    return b"".join([head, key or b"", value or b"", *headers])
+    return b"".join([head, key or b"", value or b"", *map(_header, headers)])
 
 
 @dataclass(frozen=True, slots=True)

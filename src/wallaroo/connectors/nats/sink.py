@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -11,12 +12,13 @@ from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.sinks.wrapped_encoder import wrapped
 from wallaroo.steps.kinds import Encoder
 
+_is_subject = re.compile(r"(?!(?:.*\.)?[*>](?:\.|$))[^\s.]+(?:\.[^\s.]+)*").fullmatch
+
 
 def _subject_problem(subject: str) -> str:
-    parts = subject.split(".")
-    if not all(parts) or {"*", ">"} & set(parts) or subject.split() != [subject]:
-        return "a subject to publish to has no wildcards, no spaces and no empty parts"
-    return ""
+    if _is_subject(subject):
+        return ""
+    return "a subject to publish to has no wildcards, no spaces and no empty parts"
 
 
 @dataclass(frozen=True, slots=True)
