@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from tests.connectors.kafka.broker import Broker, running_broker
 from tests.connectors.kafka.child import (
@@ -27,11 +27,13 @@ from tests.forks import Forks
 from tests.sampling import sampled
 from tests.unit.sinks import killed_driver
 from tests.unit.sinks.identities import commit_of, history_to
+from wallaroo.connectors.kafka.committer import KafkaSystem
 from wallaroo.connectors.kafka.output import KafkaOutput
 from wallaroo.connectors.kafka.sink import KafkaSinkConfig
 from wallaroo.errors import CheckpointError, PeerError, WallarooParameterError
 from wallaroo.sinks.changes import Delete
 from wallaroo.sinks.interface import SinkCommitter
+from wallaroo.sinks.queued.system import CommitContext
 
 pytestmark = pytest.mark.kafka
 Eventually = Callable[..., None]
@@ -424,6 +426,12 @@ def test_an_output_that_is_no_change_is_an_error_of_the_encoder(
     assert config.encoder is not None
     with pytest.raises((TypeError, ValueError), match=words):
         config.encoder.function(output)
+
+
+def test_a_partition_that_is_missing_is_waited_for_and_its_topic_is_named(tmp_path: Path) -> None:
+    system = KafkaSystem(KafkaSinkConfig("t", "b:1"), CommitContext("s", tmp_path, True))
+    waiting = system.waiting_for(KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION)))
+    assert "topic 't' has no partition that an output names" in waiting
 
 
 def test_headers_may_be_a_dict_as_those_of_the_client_library() -> None:

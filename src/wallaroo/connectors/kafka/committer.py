@@ -145,6 +145,9 @@ class KafkaSystem(ExternalSystem[KafkaSinkConfig]):
             return f"Kafka at {self.brokers} (a late request of a session that was given up)"
         if inner.code() in UNAUTHORIZED:
             return ""
+        if inner.code() == KafkaError._UNKNOWN_PARTITION:
+            what = f"topic '{self.target}' has no partition that an output names, as far as known"
+            return f"Kafka at {self.brokers} ({what})"
         is_temporary = is_transient(inner) or inner.txn_requires_abort()
         return f"Kafka at {self.brokers} ({sentence(inner)})" if is_temporary else ""
 
