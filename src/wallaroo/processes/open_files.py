@@ -16,6 +16,12 @@ def files_max() -> int:
     return sys.maxsize if soft == resource.RLIM_INFINITY else soft
 
 
+def files_allowed() -> int:
+    """Return the limit to which a process may raise its own."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if most == resource.RLIM_INFINITY else most
+
+
 def allow_many_files() -> None:
     """Raise the limit of this process to what the system allows."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)

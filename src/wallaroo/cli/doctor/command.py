@@ -28,6 +28,7 @@ from wallaroo.cli.doctor.machine import (
     java_major,
     judge_cores,
     judge_disk,
+    judge_files,
     judge_java,
     judge_memory,
     judge_package,
@@ -38,6 +39,7 @@ from wallaroo.cli.doctor.machine import (
 from wallaroo.durable.folders import is_store_url
 from wallaroo.errors import PeerError
 from wallaroo.processes.cds_archive import find_archive
+from wallaroo.processes.open_files import files_allowed
 from wallaroo.spark.jvm.preflight import WORKER_PYTHON, check_worker_python
 from wallaroo.state.store.objects import CloudObjects
 from wallaroo.state.store.store_log import StoreLog
@@ -116,6 +118,7 @@ def examine(ports: tuple[int, ...] | None, checkpoint: str) -> Iterator[Finding]
         yield judge_package(package, installed_version(package), least)
     yield judge_cores(cores())
     yield judge_memory(free_memory())
+    yield judge_files(files_allowed())
     yield examine_loopback()
     yield examine_host_name()
     for port in PORTS_DEFAULT if ports is None else ports:

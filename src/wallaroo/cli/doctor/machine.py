@@ -6,6 +6,7 @@ Where it runs: pure.
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass
 from enum import Enum
 
@@ -30,6 +31,8 @@ GIB = 1024**3
 DISK_FAIL = GIB // 4
 DISK_WARN = 2 * GIB
 MEMORY_WARN = 2 * GIB  # with --host micro-batch, the JVM takes 1.2 GiB of it
+FILES_FAIL = 400  # Java with Spark's classes needs more than 256
+FILES_WARN = 4096  # each connection and each open file of the state takes one
 FSYNC_WARN_MS = 20.0  # a batch waits for several syncs
 _JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)[^"]*"')
 
@@ -166,6 +169,15 @@ def judge_memory(available: int | None) -> Finding:
     fix = f"Close other programs: {MEMORY_WARN / GIB:.0f} GiB are comfortable."
     seen = f"{available / GIB:.1f} GiB free"
     return judged("memory", available >= MEMORY_WARN, seen, fix, Verdict.WARN)
+
+
+def judge_files(allowed: int) -> Finding:
+    """Judge how many files a process may have open, connections included."""
+    fix = "Raise the limit: ulimit -n 65536, LimitNOFILE= of systemd."
+    if allowed < FILES_FAIL:
+        return Finding("open files", Verdict.FAIL, f"{allowed:,}: Java does not start", fix)
+    seen = f"{allowed:,}" if allowed < sys.maxsize else "no limit"
+    return judged("open files", allowed >= FILES_WARN, seen, fix, Verdict.WARN)
 
 
 def judge_disk(where: str, free: int, fsync_ms: float) -> Finding:

@@ -6,6 +6,7 @@ import argparse
 import re
 import socket
 import stat
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from wallaroo.cli.doctor.machine import (
     java_major,
     judge_cores,
     judge_disk,
+    judge_files,
     judge_java,
     judge_memory,
     judge_package,
@@ -67,6 +69,10 @@ def test_javas_version_is_read(output: str, major: int | None) -> None:
         (judge_memory(8 * GIB), Verdict.OK),
         (judge_memory(GIB), Verdict.WARN),
         (judge_memory(None), Verdict.OK),
+        (judge_files(256), Verdict.FAIL),
+        (judge_files(1024), Verdict.WARN),
+        (judge_files(65_536), Verdict.OK),
+        (judge_files(sys.maxsize), Verdict.OK),
         (judge_disk("d", 50 * GIB, 0.5), Verdict.OK),
         (judge_disk("d", 50 * GIB, 90.0), Verdict.WARN),
         (judge_disk("d", GIB, 0.5), Verdict.WARN),
