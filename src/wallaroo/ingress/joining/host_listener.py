@@ -192,8 +192,9 @@ class HostListener:
             raise _RefusedError(
                 REFUSED,
                 f"ingress '{name}' has joined this run with another folder, whose input may not be "
-                f"processed yet. Give that folder; or, if its disk is lost, `wallaroo ingress "
-                f"--lost {name}` first; or join under another --name.",
+                f"processed yet. If this is another ingress, give it another --name (the default "
+                f"is the host's); else give that folder. Only if its disk is lost: `wallaroo "
+                f"ingress --lost {name}`, which gives up what it holds.",
             )
         # it listens once it is welcome: the name is its own from then on
         starting = (each for each in list(self._starting.values()) if each != key)
