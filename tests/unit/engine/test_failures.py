@@ -16,7 +16,7 @@ import wallaroo
 from wallaroo.engine.failures.error_context import describe, error_of_exit, shorten, show_frame
 from wallaroo.engine.failures.policies import Failures, stop_on_error
 from wallaroo.errors import UserCodeError
-from wallaroo.testing import run_state_step, run_step
+from wallaroo.testing import run_local, run_state_step, run_step
 
 
 class Quote:
@@ -240,3 +240,22 @@ class LeavesWhenShown:
 
 def test_not_even_the_event_that_is_shown_can_end_the_program() -> None:
     assert shorten(LeavesWhenShown()) == "<LeavesWhenShown whose repr raised SystemExit>"
+
+
+async def is_wanted(event: object) -> bool:
+    return False
+
+
+@pytest.mark.parametrize("kind", ["filter", "branch"])
+def test_a_predicate_that_returns_a_coroutine_fails(kind: str) -> None:
+    """A coroutine is true, so all events would pass."""
+    config = wallaroo.TCPSourceConfig("in", "127.0.0.1", "7010", wallaroo.decoder(bytes.decode))
+    events = wallaroo.source("in", config)
+    sink = wallaroo.StdoutSinkConfig()
+    if kind == "filter":
+        ends = [events.filter(lambda event: is_wanted(event)).to_sink(sink)]
+    else:
+        ends = [each.to_sink(sink) for each in events.branch(lambda event: is_wanted(event))]
+    application = wallaroo.build_application("waits", *ends)
+    with pytest.raises(UserCodeError, match="it returned a coroutine: it called an async"):
+        run_local(application, {"in": [b"a"]})

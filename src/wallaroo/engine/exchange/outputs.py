@@ -19,7 +19,7 @@ from wallaroo.engine.blocks.packing import ATOMIC
 from wallaroo.engine.exchange.exchange import Exchange
 from wallaroo.engine.failures.policies import OnError
 from wallaroo.engine.operators.interface import Emit
-from wallaroo.engine.operators.outputs import as_bytes
+from wallaroo.engine.operators.outputs import as_bytes, truth_of
 from wallaroo.engine.time.stage_time import StageTime
 from wallaroo.steps.kinds import Branch, Encoder, KeyExtractor
 from wallaroo.steps.losses import UNCOUNTED, Cell
@@ -214,7 +214,8 @@ def emit_branched(split: Branch[Any], where_true: Emit, where_false: Emit, faile
 
     def process(key: Any, event: Any) -> None:
         try:
-            is_true = bool(function(event))
+            answer = function(event)
+            is_true = answer is True or (answer is not False and truth_of(answer))
         except BaseException as error:
             failed(event, error, key)
         else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from wallaroo.engine.operators.interface import Operator, Site
+from wallaroo.engine.operators.outputs import truth_of
 from wallaroo.steps.kinds import Filter
 from wallaroo.steps.latest import LatestPerKey
 from wallaroo.steps.losses import Loss
@@ -23,14 +24,15 @@ def build(step: Filter[Any], site: Site) -> Operator:
 
     def process(key: Any, event: Any) -> None:
         try:
-            is_unwanted = not function(event)
+            answer = function(event)
+            is_wanted = answer is True or (answer is not False and truth_of(answer))
         except BaseException as error:
             failed(event, error, key)
         else:
-            if is_unwanted:
-                filtered[0] += 1
-            else:
+            if is_wanted:
                 emit(key, event)
+            else:
+                filtered[0] += 1
 
     return Operator(process)
 

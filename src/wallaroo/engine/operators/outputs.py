@@ -6,7 +6,8 @@ Where it runs: pure (in workers), off the per-event path: only for what is not a
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import Any
+from types import CoroutineType
+from typing import Any, NoReturn
 
 
 def as_list(outputs: Any) -> list[Any]:
@@ -31,6 +32,21 @@ def as_bytes(output: Any) -> bytes:
     )
 
 
+def truth_of(answer: object) -> bool:
+    """Return whether a predicate's answer is true.  Raises TypeError for a coroutine."""
+    if type(answer) is CoroutineType:
+        _refuse(answer, "returned")
+    return bool(answer)
+
+
+def _refuse(coroutine: Coroutine[Any, Any, Any], verb: str) -> NoReturn:
+    coroutine.close()  # otherwise Python warns about it as well
+    raise TypeError(
+        f"it {verb} a coroutine: it called an async function, and a step cannot await; call a "
+        f"function that returns its result"
+    )
+
+
 def as_text(event: Any) -> bytes | str:
     """Return what a sink without an encoder writes.
 
@@ -40,11 +56,7 @@ def as_text(event: Any) -> bytes | str:
     if isinstance(event, (bytes, str)):
         return event
     if isinstance(event, Coroutine):
-        event.close()  # otherwise Python warns about it as well
-        raise TypeError(
-            "it emitted a coroutine: it called an async function, and a step cannot await; call a "
-            "function that returns its result"
-        )
+        _refuse(event, "emitted")
     text = str(event)
     if text.startswith("<") and text.endswith(">") and " at 0x" in text:
         raise TypeError(
