@@ -6,6 +6,7 @@ it; keys come in the order of their last events.
 
 from __future__ import annotations
 
+from types import CoroutineType
 from typing import Any
 
 from wallaroo.engine.operators.interface import Operator, Site
@@ -21,18 +22,21 @@ def build(step: Filter[Any], site: Site) -> Operator:
     emit = site.emit
     failed = site.failed
     filtered = site.lost(Loss.FILTERED)
+    coroutine = CoroutineType
 
     def process(key: Any, event: Any) -> None:
         try:
             answer = function(event)
-            is_wanted = answer is True or (answer is not False and truth_of(answer))
+            is_unwanted = not answer
+            if not (is_unwanted or answer is True or type(answer) is not coroutine):
+                truth_of(answer)
         except BaseException as error:
             failed(event, error, key)
         else:
-            if is_wanted:
-                emit(key, event)
-            else:
+            if is_unwanted:
                 filtered[0] += 1
+            else:
+                emit(key, event)
 
     return Operator(process)
 
