@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, overload
 
 from wallaroo.errors import Problem, WallarooParameterError
@@ -30,6 +31,7 @@ class AvroCodec(Codec):
         self._reader = None if reader is None else fastavro.parse_schema(reader)
         self._read_record = fastavro.schemaless_reader
         self._write_record = fastavro.schemaless_writer
+        self._check_ints = int_check(self._schema, {})
         self._kind = kind
         self._read = None if kind is None else reader_of(kind)
 
@@ -54,8 +56,50 @@ class AvroCodec(Codec):
         record = plain(event)
         if type(record) is not dict and is_named_tuple(type(event)):
             record = dict(zip(event._fields, record, strict=True))
+        if self._check_ints:
+            self._check_ints(record)
         self._write_record(out, self._schema, record, strict_allow_default=True)
         return out.getvalue()
+
+
+def int_check(schema: Schema, named: dict[str, Any]) -> Callable[[Any], None] | None:
+    """Return a function that raises ValueError for an ``int`` of more than 32 bits.
+
+    None if the schema has none.  fastavro writes such a number, which no other reader accepts.  It
+    checks unions itself.  ``named`` are the checks of the records around, by name.
+    """
+    kind = schema.get("type") if isinstance(schema, dict) else schema
+    if kind == "int":
+        return _check_int
+    if not isinstance(schema, dict):
+        return named.get(kind) if isinstance(kind, str) else None
+    if kind in ("array", "map"):
+        each = int_check(schema["items" if kind == "array" else "values"], named)
+        return each and partial(_check_all, each)
+    if kind in ("record", "error"):
+        checks: dict[str, Callable[[Any], None]] = {}
+        named[schema["name"]] = partial(_check_fields, checks)
+        for field in schema["fields"]:
+            if check := int_check(field["type"], named):
+                checks[field["name"]] = check
+        return named[schema["name"]] if checks else None
+    return int_check(kind, named) if isinstance(kind, dict) else None
+
+
+def _check_int(value: Any) -> None:
+    if isinstance(value, int | float) and not -(1 << 31) <= value < 1 << 31:
+        raise ValueError(f"{value} does not fit an int, which has 32 bits")
+
+
+def _check_all(check: Callable[[Any], None], values: Any) -> None:
+    for value in values.values() if isinstance(values, dict) else values:
+        check(value)
+
+
+def _check_fields(checks: Mapping[str, Callable[[Any], None]], record: Any) -> None:
+    for name, check in checks.items() if isinstance(record, dict) else ():
+        if name in record:
+            check(record[name])
 
 
 class RegisteredAvroCodec(RegisteredCodec):

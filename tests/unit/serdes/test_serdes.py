@@ -469,3 +469,23 @@ def test_a_named_tuple_is_a_record_of_avro() -> None:
     pairs = Avro(PAIR, Pair)
     assert pairs.encoder.encode(Pair(1, 2)) == b"\x04\x02"
     assert pairs.decoder.decode(b"\x04\x02") == Pair(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fits", "too_large"),
+    [
+        ("int", 2**31 - 1, 2**31),
+        ("int", -(2**31), -(2**31) - 1),
+        (["null", "int"], None, 2**31),
+        ({"type": "array", "items": "int"}, [1, 2], [1, 2**40]),
+        ({"type": "map", "values": "int"}, {"a": 1}, {"a": 2**40}),
+        ({"type": "array", "items": "R"}, [{"a": 2, "f": []}], [{"a": 2**31, "f": []}]),
+    ],
+)
+def test_an_int_of_avro_has_32_bits(kind: Any, fits: Any, too_large: Any) -> None:
+    fields = [{"name": "a", "type": "int"}, {"name": "f", "type": kind}]
+    serde = Avro({"type": "record", "name": "R", "fields": fields})
+    event = {"a": 1, "f": fits}
+    assert serde.decoder.decode(serde.encoder.encode(event)) == event
+    with pytest.raises(ValueError, match=r"does not fit an int|do not match"):
+        serde.encoder.encode({"a": 1, "f": too_large})
