@@ -18,6 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import wallaroo
+from tests.connectors.files.s3.client import S3Client
+from tests.connectors.files.s3.server import running_s3
 from tests.privileges import without_privileges
 from tests.timed_events import decode, encode, key_of, time_of
 from tests.unit.serdes.orders import Item
@@ -26,6 +28,7 @@ from wallaroo import aggregations
 from wallaroo.connectors.file.sink import FileSinkConfig
 from wallaroo.connectors.files.log import PIECE_BYTES_MIN
 from wallaroo.connectors.files.removed import ENTRY_CHARS
+from wallaroo.connectors.files.storage import FileStore
 from wallaroo.errors import CheckpointError, PeerError, WallarooParameterError
 from wallaroo.options import RunOptions
 from wallaroo.runtime.in_process import InProcessHost
@@ -308,6 +311,19 @@ def test_a_subfolder_that_may_not_be_read_is_refused() -> None:
 def test_a_wrong_configuration_is_refused(path: str, options: Any, words: str) -> None:
     with pytest.raises(WallarooParameterError, match=words):
         FilesSourceConfig("files", path, **options)
+
+
+@pytest.mark.java
+@pytest.mark.s3
+def test_a_prefix_without_objects_is_watched_but_not_a_missing_bucket(tmp_path: Path) -> None:
+    with running_s3(tmp_path) as server:
+        S3Client(server.port).make_bucket("clicks")
+        log = opened("s3://clicks/new/*.jsonl", watch=True, options=server.options)
+        assert everything(log, 2) == []
+        missing = FileStore("s3://none/new/*", tuple(sorted(server.options.items())))
+        with pytest.raises(OSError, match="NO_SUCH_BUCKET") as raised:
+            missing.sizes()
+        assert not isinstance(raised.value, FileNotFoundError)
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -268,12 +268,21 @@ class FilesLog(SourceLog):
         if seen is not None and now - seen.at < LOOK_S:
             return seen.sizes
         try:
-            latest = _Seen(self._named(self._storage.sizes()), now)
+            latest = _Seen(self._named(self._listed()), now)
         except OSError as error:
             known = seen.sizes if seen is not None else {}
             latest = _Seen(known, now, f"{self._storage.path} cannot be listed: {_words(error)}")
         self._seen = latest
         return latest.sizes
+
+    def _listed(self) -> dict[str, int]:
+        """Return the files; with ``watch`` none if the prefix of an object store has no objects."""
+        try:
+            return self._storage.sizes()
+        except FileNotFoundError:  # a bucket that is missing is another error
+            if self._is_watching and self._storage.is_s3:
+                return {}
+            raise
 
     def _named(self, sizes: dict[str, int]) -> dict[str, int]:
         """Return a list of files by the names that positions have."""
