@@ -38,7 +38,8 @@ class ServerSourceConfig(SourceConfig[Event]):
         """Return the status that refuses a request for its path or token, if any."""
         if path.partition("?")[0] != self.path:
             return HTTPStatus.NOT_FOUND
-        given = (authorization or "").encode("latin-1", "replace")
-        if self.token and not hmac.compare_digest(given, f"Bearer {self.token}".encode()):
+        scheme, _, token = (authorization or "").partition(" ")
+        is_same = hmac.compare_digest(token.encode("latin-1", "replace"), self.token.encode())
+        if self.token and not (is_same and scheme.lower() == "bearer"):
             return HTTPStatus.UNAUTHORIZED
         return None

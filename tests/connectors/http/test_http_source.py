@@ -108,6 +108,8 @@ def test_what_is_not_stored_in_time_is_to_be_sent_again(eventually: Eventually) 
     [
         (b"x", {"path": "/other"}, 404),
         (b"x", {"Authorization": "Bearer wrong"}, 401),
+        (b"x", {"Authorization": f"Basic {TOKEN}"}, 401),
+        (b"\n\n", {"Authorization": f"bearer {TOKEN}"}, 204),
         (b"x", {"method": "PUT"}, 405),
         (b"x" * 1001, {}, 413),
         (b"", {"Content-Length": "-1"}, 411),
