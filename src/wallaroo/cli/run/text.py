@@ -225,7 +225,7 @@ def summary(status: RunStatus) -> str:
     ]
     left = backlog(status)[0]
     if left:
-        lines.append(f"  left over    {left:,} events in the spool, not yet processed")
+        lines.append(f"  left over    {left:,} events, not yet processed")
     lines += [
         f"  waiting for  {sink.waiting_for or sink.label}: {size(sink.pending_bytes)} of "
         f"{sink.name} not sent"

@@ -231,7 +231,7 @@ def test_the_summary_says_what_the_run_did() -> None:
         "  events in    15,412,000",
         "  events done  15,120,000  (239,241/s while running)",
         "  outputs      72,310  (1,144/s)",
-        "  left over    292,000 events in the spool, not yet processed",
+        "  left over    292,000 events, not yet processed",
         "  waiting for  127.0.0.1:7002 (connection refused): 4.0 KiB of tcp-7002 not sent",
         "  began        after batch 17 of its checkpoint",
         "  checkpoint   /var/lib/spread",
