@@ -125,7 +125,7 @@ class RegisteredAvroCodec(RegisteredCodec):
         return "" if self._schema is None else json.dumps(self._schema)
 
     def reader(self, number: int) -> Callable[[Any], Any]:
-        written = json.loads(self._schemas.text_of(number))
+        written = json.loads(self._schemas.text_of(number, self.schema_kind))
         return AvroCodec(written, self._kind, self._reader_schema).decode
 
     def writer(self, text: str) -> Callable[[Any], bytes]:

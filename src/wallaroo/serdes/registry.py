@@ -83,8 +83,8 @@ class Schemas:
     def __init__(self, registry: SchemaRegistry):
         self._registry = registry
 
-    def text_of(self, number: int) -> str:
-        """Return a schema.  Raises ValueError if the registry has none of this id."""
+    def text_of(self, number: int, kind: str) -> str:
+        """Return a schema.  Raises ValueError if the registry has none of this id and kind."""
         client = _client_of(self._registry)
         try:
             schema = self._asked(lambda: client.get_schema(number))
@@ -94,6 +94,11 @@ class Schemas:
                     f"schema {number} is not in the schema registry {self._registry.place}"
                 ) from None
             raise self._refused(f"to show schema {number}", error) from None
+        if (schema.schema_type or kind) != kind:
+            raise ValueError(
+                f"schema {number} of the schema registry {self._registry.place} is one of "
+                f"{schema.schema_type}, not of {kind}"
+            )
         if schema.references:
             raise PeerError(
                 f"Schema {number} of schema registry {self._registry.place} refers to others, "

@@ -208,6 +208,13 @@ def test_a_payload_without_a_known_schema_is_an_error_of_the_event(
         read(payload)
 
 
+def test_a_schema_of_another_kind_is_named(registry: Registry) -> None:
+    number = registry.add("other-value", "{}", "JSON")
+    read = Avro(schema_registry=SchemaRegistry(registry.url)).decoder.decode
+    with pytest.raises(ValueError, match=f"schema {number} of .* is one of JSON, not of AVRO"):
+        read(b"\0" + number.to_bytes(4, "big") + b"x")
+
+
 def test_a_message_that_is_cut_off_is_an_error_of_the_event(registry: Registry) -> None:
     read = Protobuf(Struct, schema_registry=SchemaRegistry(registry.url)).decoder.decode
     with pytest.raises(ValueError, match="ends before its message begins"):
