@@ -17,6 +17,7 @@ SHARED = {
     "tests/conformance/test_errors.py": SPARK,
     "tests/conformance/test_losses.py": SPARK,
     "tests/conformance/test_time_moves.py": SPARK,
+    "tests/e2e/test_closed_connections.py": SPARK,
     "tests/e2e/test_examples.py": SPARK,
     "tests/e2e/test_latency_target.py": SPARK,
     "tests/e2e/test_own_source.py": SPARK,

@@ -224,7 +224,7 @@ BEFORE_SPARK = (
         kafka_source("'b:9092', 'clicks'"),
         (
             "topic='b:9092' is not a name.",
-            "Give a topic's name, or several; brokers= comes after it.",
+            "Give a topic's name, several, or '^' and a pattern; brokers= comes after it.",
         ),
     ),
     Mistake(
