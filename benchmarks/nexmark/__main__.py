@@ -38,6 +38,7 @@ from benchmarks.nexmark.generator import lines
 from benchmarks.nexmark.lines import lines_of
 from benchmarks.nexmark.process import ROWS, measured
 from benchmarks.nexmark.queries import QUERIES
+from benchmarks.pages.nexmark_page import BUSY
 from tests.connectors.kafka.broker import running_broker
 
 VECTORIZED = "vectorized"
@@ -47,7 +48,6 @@ COMPARED = 10_000  # events for which Flink's rows are compared
 STATELESS = ("q0", "q1", "q2", "q10", "q13", "q14", "q21", "q22")
 STATELESS_US, STATEFUL_RATE = 3.5, 200_000.0
 WANTED_RATE = {"q16": 60_000.0}
-BUSY = " beside busy processes"
 KEPT = 1 / 3  # of the rate
 
 

@@ -1,4 +1,5 @@
-"""The tables of benchmarks/nexmark.md, from the reports: a row per query, two columns per host.
+"""The tables of benchmarks/nexmark.md, from the reports: a row per query, two columns per host, and
+the share of the rate that is kept beside busy processes, if that was measured.
 
 Where it runs: pure.
 """
@@ -12,6 +13,7 @@ from benchmarks.lib.machine import Figure, Machine, number
 from benchmarks.nexmark import flink
 
 BENCHMARKS = ("nexmark", "nexmark_kafka")  # in the order of the page
+BUSY = " beside busy processes"
 CODE, CPU, RATE = "lines of code", "CPU per event", "events/s"
 
 
@@ -28,6 +30,9 @@ def _section(report: dict[str, Any]) -> str:
     figures = {each["name"]: Figure(**each) for each in report["figures"]}
     hosts = [*settings["hosts"], *(who for who in flink.APIS if _has(figures, who))]
     columns = [f"{host}: {what}" for host in hosts for what in ("us of CPU per event", RATE)]
+    busy = settings.get("busy", 0)
+    kept = [host for host in settings["hosts"] if busy]
+    columns += [f"{host}: rate kept beside {busy} busy processes" for host in kept]
     lines = [
         f"### {len(settings['queries'])} queries from {place}, {settings['events']:,} events",
         "",
@@ -38,6 +43,7 @@ def _section(report: dict[str, Any]) -> str:
     ]
     for query in settings["queries"]:
         names = [f"{query}, {host}: {what}" for host in hosts for what in (CPU, RATE)]
+        names += [f"{query}, {host}: rate kept{BUSY}" for host in kept]
         cells = [_cell(figures.get(name)) for name in (f"{query}: {CODE}", *names)]
         lines.append(f"| {query} | {' | '.join(cells)} |")
     return "\n".join([*lines, "", *(f"* {note}" for note in report["notes"])])
