@@ -138,13 +138,7 @@ class Distinct(Aggregation[Any, Kept, int]):
         return value.hex() or _EMPTY if isinstance(value, bytes) else _number(value)
 
     def _partial(self) -> Partial:
-        def valid(event: Any) -> Any:
-            value = self._value(event)
-            if type(value) is str and not value.isascii():
-                value.encode()  # raises for half of a character: here the event is known
-            return value
-
-        return partial_of_values(valid, _add, self.initial_accumulator)
+        return partial_of_values(self._value, _add, self.initial_accumulator)
 
     def combine(self, left: Kept, right: Kept, /) -> Kept:
         both = hll_union(self.precision)

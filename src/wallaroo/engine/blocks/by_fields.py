@@ -92,7 +92,7 @@ def form_of(cls: Any) -> Form | None:
             return _tuples(cls)
         if pickle.loads(pickle.dumps(cls)) is not cls:
             return None
-        if is_named_tuple(cls):
+        if is_named_tuple_of_fields(cls):
             return _named_tuples(cls)
         if is_dataclass_of_fields(cls):
             names = [each.name for each in fields(cls)]
@@ -104,7 +104,7 @@ def form_of(cls: Any) -> Form | None:
     return None
 
 
-def is_named_tuple(cls: type[Any]) -> bool:
+def is_named_tuple_of_fields(cls: type[Any]) -> bool:
     made_of = getattr(cls.__new__, "__globals__", {})
     return cls.__bases__ == (tuple,) and "_tuple_new" in made_of and _is_pickled_as(tuple, cls)
 

@@ -16,7 +16,7 @@ from typing import Any
 from wallaroo.engine.blocks.by_fields import (
     PLAIN_OR_NONE,
     is_dataclass_of_fields,
-    is_named_tuple,
+    is_named_tuple_of_fields,
     slots_of,
 )
 
@@ -102,7 +102,7 @@ def _writer_of(cls: type[Any]) -> Callable[[Any], bytes | None] | None:
     if cls in copyreg.dispatch_table or pickle.loads(pickle.dumps(cls, _PROTOCOL)) is not cls:
         return None
     head = b"%bc%b\n%b\n" % (_BEGIN, cls.__module__.encode(), cls.__qualname__.encode())
-    if is_named_tuple(cls):
+    if is_named_tuple_of_fields(cls):
         return _writer(head, lambda value: (tuple(value), value), b"\x81.")
     arguments = _arguments(cls)
     if arguments is not None:

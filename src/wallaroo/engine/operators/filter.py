@@ -28,7 +28,7 @@ def build(step: Filter[Any], site: Site) -> Operator:
         try:
             answer = function(event)
             is_unwanted = not answer
-            if not (is_unwanted or answer is True or type(answer) is not coroutine):
+            if not is_unwanted and answer is not True and type(answer) is coroutine:
                 truth_of(answer)
         except BaseException as error:
             failed(event, error, key)

@@ -48,9 +48,9 @@ def live_of(store: OperatorState) -> Live:
 
 
 def _calls_of(step: WindowStep[Any, Any]) -> BoundAggregation:
-    goes_on = step.on_error != STOP
-    calls = calls_of(step.aggregation, is_checked=goes_on)
-    if goes_on and isinstance(step.spec, SessionWindowSpec):
+    is_checked = step.on_error != STOP
+    calls = calls_of(step.aggregation, is_checked=is_checked)
+    if is_checked and isinstance(step.spec, SessionWindowSpec):
         # sessions that an event joins stay as they are if it fails
         calls = replace(calls, absorb=calls.combine)
     if not step.with_window:

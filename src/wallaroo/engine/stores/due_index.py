@@ -38,6 +38,7 @@ CHUNK_MAX = 256  # rows
 TIME_BYTES = 8
 CHUNK = b"\x00\x00"  # in the place of the length of a row's key, which is never 0
 _DIGEST_BYTES = 8
+Row = tuple[bytes, bytes]  # its stored key and value
 
 
 class Due(NamedTuple):
@@ -149,52 +150,39 @@ class DueIndex:
 
     def changes(self) -> Iterator[Change]:
         """Yield the changes to write, once."""
-        added: dict[int, list[bytes]] = {}
+        added: dict[int, list[Row]] = {}
         for stored, due in self._rows.items():
             group = self._group_of[stored]
             if due is None:
                 if self._was_stored(stored):
                     yield group, stored, None
             elif self._has_chunks:
-                added.setdefault(group, []).append(stored)
+                added.setdefault(group, []).append((stored, self._packed(due)))
             else:
                 yield group, stored, self._packed(due)
         for group, rows in added.items():
             for chunk in self._chunks(sorted(rows)):
-                yield group, *self._record(chunk)
+                yield group, *_record(chunk)
 
     def _packed(self, due: Due) -> bytes:
         _, encoded = self._groups.locate(due.key)
         return join_key(encoded, encode_time(due.added_at_ns))
 
-    def _chunks(self, rows: Iterable[bytes]) -> Iterator[list[bytes]]:
+    def _chunks(self, rows: Iterable[Row]) -> Iterator[list[Row]]:
         """Split rows, which are in order, where they are due at too different times."""
-        chunk: list[bytes] = []
+        chunk: list[Row] = []
         last = b""
-        for stored in rows:
+        for row in rows:
+            stored, _ = row
             if chunk and (stored[:TIME_BYTES] > last or len(chunk) == CHUNK_MAX):
                 yield chunk
                 chunk = []
             if not chunk:
                 first = decode_time(stored)
                 last = encode_time(min(first + max(first - self._passed, 0) // SPREAD, TIME_MAX))
-            chunk.append(stored)
+            chunk.append(row)
         if chunk:
             yield chunk
-
-    def _record(self, chunk: list[bytes]) -> tuple[bytes, bytes]:
-        """Return the stored key and the value of a chunk: those of a row, if it is the only one."""
-        rows = [
-            (stored, self._packed(due))
-            for stored in chunk
-            if (due := self._rows[stored]) is not None
-        ]
-        if len(rows) == 1:
-            return rows[0]
-        value = pickle.dumps(rows, 5)
-        # two batches may add chunks that begin alike
-        digest = hashlib.blake2b(value, digest_size=_DIGEST_BYTES).digest()
-        return chunk[0][:TIME_BYTES] + CHUNK + digest, value
 
     def release(self) -> None:
         """Release all rows: the batch is over."""
@@ -207,6 +195,16 @@ class DueIndex:
         if known is None:
             known = self._reader.get(self._group_of[stored], stored) is not None
         return known
+
+
+def _record(chunk: list[Row]) -> Row:
+    """Return the stored key and the value of a chunk: those of a row, if it is the only one."""
+    if len(chunk) == 1:
+        return chunk[0]
+    value = pickle.dumps(chunk, 5)
+    # two batches may add chunks that begin alike
+    digest = hashlib.blake2b(value, digest_size=_DIGEST_BYTES).digest()
+    return chunk[0][0][:TIME_BYTES] + CHUNK + digest, value
 
 
 def _due_of(stored: bytes, value: bytes) -> Due:
