@@ -168,13 +168,19 @@ def results(make: Make, windows: str, events: list[Any], batches: int) -> Any:
     return run_local(application, {"in": payloads}, batches=batches)
 
 
-@pytest.mark.parametrize("windows", WINDOWS)
-@pytest.mark.parametrize("name", [*SINGLE, *COMBINED])
-def test_an_event_that_fails_leaves_no_trace(windows: str, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "windows"),
+    [
+        (name, windows)
+        for name in (*SINGLE, *COMBINED)
+        for windows in WINDOWS
+        # there an event that would fail begins a window
+        if not (windows == "count" and name in COMPARING)
+    ],
+)
+def test_an_event_that_fails_leaves_no_trace(name: str, windows: str) -> None:
     """It neither counts in a part, nor opens, extends or joins windows."""
     make = {**SINGLE, **COMBINED}[name]
-    if windows == "count" and name in COMPARING:
-        pytest.skip("an event that would fail begins a window")
     events = [event for event in EVENTS if event[0] == "a" or name not in COMPARING]
     fails = [event for event in events if event[2] is None]
     if name == "of some":
