@@ -169,6 +169,9 @@ def written(value: Any) -> Any:
     """Return the plain form of a value that msgspec does not know; raise TypeError for others."""
     if hasattr(value, "item") and hasattr(value, "dtype"):  # a scalar of numpy
         return value.item()
+    for convert, rest in (("to_pydatetime", "nanosecond"), ("to_pytimedelta", "nanoseconds")):
+        if hasattr(value, convert):  # a time of pandas: Python's has microseconds
+            return value.isoformat() if getattr(value, rest) else getattr(value, convert)()
     kind: Any
     for kind in (int, float, str, bytes, dict, list):
         if isinstance(value, kind):

@@ -26,6 +26,7 @@ from wallaroo.engine.columnar.rows import (
     part_of,
     shown,
     take,
+    without_views,
 )
 from wallaroo.engine.failures.policies import OnError
 from wallaroo.errors import UserCodeError
@@ -228,4 +229,6 @@ def _as_rows(output: Any) -> Rows:
     if isinstance(output, np.ndarray) and output.ndim == 0:
         raise TypeError("it returned an array without rows")
     form = form_of_rows(output)
+    if form is Form.ARROW:
+        return without_views(output)
     return as_arrow(output) if form is Form.PANDAS and not len(output.columns) else output

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import chain
 from typing import Any
 
@@ -96,13 +96,28 @@ def _native(column: Array) -> Array:
 
 
 def _arrow_of_numpy(rows: Array) -> pa.RecordBatch:
-    columns = {
-        name: pa.array(column)
-        if column.ndim == 1 and not column.dtype.hasobject
-        else _arrow_column(name, column.tolist())
-        for name, column in columns_of(rows).items()
-    }
+    columns = {name: _arrow_of_array(name, each) for name, each in columns_of(rows).items()}
     return pa.RecordBatch.from_pydict(columns)
+
+
+def _arrow_of_array(name: str, column: Array) -> pa.Array:
+    kind = column.dtype
+    if column.ndim > 1 or kind.hasobject:
+        return _arrow_column(name, column.tolist())
+    if kind.kind == "V" and kind.names is None:
+        content = pa.py_buffer(column.tobytes())
+        width = pa.binary(kind.itemsize)
+        return pa.FixedSizeBinaryArray.from_buffers(width, len(column), [None, content])
+    if kind.kind in "SU" and _has_zero_inside(column):
+        return pa.array(column.tolist())
+    return pa.array(column)
+
+
+def _has_zero_inside(texts: Array) -> bool:
+    """Return whether a text has a zero before another character: Arrow would end it there."""
+    size = 1 if texts.dtype.kind == "S" else 4
+    characters = texts.view(f"u{size}").reshape(len(texts), -1)
+    return bool(((characters[:, :-1] == 0) & (characters[:, 1:] != 0)).any())
 
 
 def _arrow_of_list(events: list[Any]) -> pa.RecordBatch:
@@ -140,11 +155,28 @@ def _arrow_column(name: str, values: list[Any]) -> pa.Array:
         raise ValueError(f"column {name!r}: {error}") from error
     if column.type in _STRICT:
         return column
-    kinds = set(map(type, values)) - {type(None)}
+    kinds = {_python_kind(kind) for kind in set(map(type, values)) - {type(None)}}
     _require_common(kinds, name)
     if kinds == {datetime} and len({each.tzinfo is None for each in values if each}) > 1:
         raise ValueError(f"column {name!r} has times with a time zone and times without one")
+    if kinds in ({datetime}, {timedelta}) and any(hasattr(each, "as_unit") for each in values):
+        return _nanoseconds(values, column.type)
     return column
+
+
+def _python_kind(kind: type[Any]) -> type[Any]:
+    """Return the type whose values pandas' own are, or the type itself."""
+    if hasattr(kind, "as_unit"):
+        return datetime if issubclass(kind, datetime) else timedelta
+    return kind
+
+
+def _nanoseconds(values: list[Any], kind: Any) -> pa.Array:
+    """Return times of which some are pandas': Arrow itself would cut them, or read zero."""
+    whole = [each.as_unit("ns") if hasattr(each, "as_unit") else each for each in values]
+    if pa.types.is_duration(kind):
+        return pa.array(whole, pa.duration("ns"))
+    return pa.array(whole, pa.timestamp("ns", kind.tz))
 
 
 def _require_common(kinds: set[type], name: str) -> None:
@@ -177,6 +209,8 @@ def _numpy_column(name: str, column: pa.Array) -> Array:
     kind = column.type
     if column.null_count and not (pa.types.is_floating(kind) or pa.types.is_temporal(kind)):
         raise _null(name, column.is_null().to_numpy(zero_copy_only=False))
+    if pa.types.is_nested(kind):  # numpy's own lists have floats for integers beside nulls
+        return _array(name, column.to_pylist())
     array = column.to_numpy(zero_copy_only=False)
     return _array(name, array.tolist()) if array.dtype == object else array
 
@@ -246,10 +280,17 @@ def _structured(columns: Mapping[str, Array]) -> Array:
 
 
 def _pandas_of_arrow(batch: pa.RecordBatch) -> Any:
-    """Return a data frame; integers with nulls are nullable ones: floats would change them."""
-    frame = batch.to_pandas()
-    for at, column in enumerate(batch.columns):
-        if column.null_count and pa.types.is_integer(column.type):
+    """Return a data frame in which integers beside nulls stay what they are.
+
+    In a column they are nullable; lists and structs are Python's lists and dicts.
+    """
+    nested = [pa.types.is_nested(kind) for kind in batch.schema.types]
+    frame = batch.select([at for at, is_nested in enumerate(nested) if not is_nested]).to_pandas()
+    for at, (name, column) in enumerate(zip(batch.schema.names, batch.columns, strict=True)):
+        if nested[at]:
+            values = np.fromiter(column.to_pylist(), object, len(column))
+            frame.insert(at, name, values, allow_duplicates=True)
+        elif column.null_count and pa.types.is_integer(column.type):
             nullable = str(column.type).replace("u", "U").replace("int", "Int")
             frame.isetitem(at, column.to_pandas(integer_object_nulls=True).astype(nullable))
     return frame

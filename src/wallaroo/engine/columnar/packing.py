@@ -107,6 +107,11 @@ def pack_events(events: Sequence[Any], packing: Packing) -> Any:
     return column.take()
 
 
+def _content(rows: Array) -> Any:
+    """Return the bytes of rows, in which times have no buffer of their own."""
+    return np.ascontiguousarray(rows).view(np.uint8) if rows.dtype.itemsize else b""
+
+
 def pack_rows(pieces: list[Any]) -> Packed:
     """Pack the pieces of one block.
 
@@ -115,7 +120,7 @@ def pack_rows(pieces: list[Any]) -> Packed:
     """
     first = pieces[0]
     if isinstance(first, np.ndarray):
-        content = b"".join(np.ascontiguousarray(piece).data.cast("B") for piece in pieces)
+        content = b"".join(map(_content, pieces))
         return "numpy", (first.dtype, first.shape[1:]), content
     if isinstance(first, pa.RecordBatch):
         sink = pa.BufferOutputStream()
@@ -148,7 +153,7 @@ def pack_keys(pieces: list[Keys]) -> Any:
         columns = [piece.column for piece in pieces if isinstance(piece, PlainKeys)]
         dtype = columns[0].dtype
         if all(column.dtype == dtype for column in columns):
-            content = b"".join(np.ascontiguousarray(column).data.cast("B") for column in columns)
+            content = b"".join(map(_content, columns))
             return "plain", dtype, content
     merged = _coded(pieces)
     return "coded", merged.values, merged.codes.astype(np.uint32).tobytes()

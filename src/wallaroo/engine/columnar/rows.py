@@ -8,6 +8,7 @@ A block belongs to the platform: no operator changes one.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -69,17 +70,42 @@ def events_of(rows: Rows) -> Iterable[Any]:
         return _numpy_events(rows)
     if form is Form.ARROW:
         return list(rows.to_pylist())
-    return _pandas_events(rows) if form is Form.PANDAS else list(rows.to_dicts())
+    return _pandas_events(rows) if form is Form.PANDAS else _polars_events(rows)
 
 
 def _pandas_events(rows: Any) -> list[Any]:
-    """Return rows as dicts; nulls of nullable columns are None."""
-    nullable = {
-        name: column.astype(object).where(column.notna(), None)
-        for name, column in rows.items()
-        if type(getattr(column.dtype, "na_value", None)).__name__ == "NAType"
-    }
-    return list((rows.assign(**nullable) if nullable else rows).to_dict("records"))
+    """Return rows as dicts; nulls are None, NaN stays what it is."""
+    columns = [_pandas_values(column) for _, column in rows.items()]
+    if not columns:
+        return [{} for _ in range(len(rows))]
+    return [dict(zip(rows.columns, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def _pandas_values(column: Any) -> list[Any]:
+    if column.dtype == object:
+        return [_python_value(value) for value in column]
+    if getattr(column.dtype, "kind", "O") in "biuf" and isinstance(column.dtype, np.dtype):
+        return list(column.tolist())
+    try:
+        return list(pa.array(column).to_pylist())
+    except pa.ArrowException:  # such as periods, which are pandas' own
+        return list(column.astype(object).where(column.notna(), None))
+
+
+def _python_value(value: Any) -> Any:
+    """Return a value of a column of objects as Python's: lists, None, numbers."""
+    if isinstance(value, np.ndarray):
+        return [_python_value(each) for each in value]
+    if isinstance(value, np.generic) and value.dtype.kind not in "mM":
+        return value.item()
+    return None if type(value).__name__ in ("NaTType", "NAType") else value
+
+
+def _polars_events(rows: Any) -> list[Any]:
+    """Return rows as dicts; polars itself would cut nanoseconds from times."""
+    if any("'ns'" in str(kind) for kind in rows.dtypes):
+        return list(batch_of_table(rows.to_arrow()).to_pylist())
+    return list(rows.to_dicts())
 
 
 def shown(rows: Rows) -> list[Any]:
@@ -101,13 +127,44 @@ def shown(rows: Rows) -> list[Any]:
 def _numpy_events(rows: np.ndarray[Any, Any]) -> Iterable[Any]:
     names = rows.dtype.names
     if names is None:
-        return list(rows.tolist())
-    columns = [rows[name].tolist() for name in names]
+        return _numpy_values(rows)
+    columns = [_numpy_values(rows[name]) for name in names]
     return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def _numpy_values(column: np.ndarray[Any, Any]) -> list[Any]:
+    """Return a column's values; numpy itself would return nanoseconds as plain integers."""
+    kind = column.dtype
+    if kind.kind in "mM" and column.ndim == 1 and np.datetime_data(kind) == ("ns", 1):
+        return list(pa.array(column.astype(kind.newbyteorder("="))).to_pylist())
+    return list(column.tolist())
 
 
 def batch_of_table(table: Any) -> pa.RecordBatch:
     batches = table.combine_chunks().to_batches()
     if batches:
-        return batches[0]
+        return without_views(batches[0])
     return pa.RecordBatch.from_pylist([], schema=table.schema)
+
+
+def without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch without columns of views, which few of Arrow's functions accept."""
+    kinds = [_without_views(kind) for kind in batch.schema.types]
+    if kinds == batch.schema.types:
+        return batch
+    fields = [field.with_type(kind) for field, kind in zip(batch.schema, kinds, strict=True)]
+    return batch.cast(pa.schema(fields, batch.schema.metadata))
+
+
+@lru_cache(maxsize=256)
+def _without_views(kind: Any) -> Any:
+    if pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        create = pa.list_ if pa.types.is_list(kind) else pa.large_list
+        return create(kind.value_field.with_type(_without_views(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_without_views(field.type)) for field in kind])
+    return kind

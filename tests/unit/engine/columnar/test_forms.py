@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import io
 import math
 from collections.abc import Callable
 from typing import Any
@@ -11,13 +12,14 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from numpy.typing import NDArray
 
 import wallaroo
 from wallaroo.aggregations import Last
-from wallaroo.engine.columnar.forms import as_form
-from wallaroo.engine.columnar.rows import events_of
+from wallaroo.engine.columnar.forms import as_arrow, as_form
+from wallaroo.engine.columnar.rows import events_of, without_views
 from wallaroo.serdes import Json
 from wallaroo.testing import run_local
 from wallaroo.vectorized.steps import Form
@@ -247,3 +249,126 @@ def test_a_row_that_is_no_event_fails_alone_in_the_step_that_returned_it(place: 
     assert len(done.dead_letters) == 1
     assert "out of range" in done.dead_letters[0]["event"]
     assert done.errors == {"old_times": 1}
+
+
+VALUES_OF_COLUMNS: dict[str, tuple[Any, list[Any]]] = {
+    "lists": (pa.list_(pa.int64()), [[2**53 + 1], [7, None], [], None]),
+    "structs": (pa.struct([("id", pa.int64())]), [{"id": 2**53 + 1}, {"id": None}, None]),
+    "texts of lists": (pa.list_(pa.string_view()), [["a", "b"], ["c"], None]),
+    "views": (pa.string_view(), ["a", "longer than twelve", None]),
+    "times": (pa.timestamp("us"), [datetime.datetime(2026, 1, 2, 3), None]),  # noqa: DTZ001
+    "seconds": (pa.timestamp("s", "UTC"), [datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)]),
+    "nanoseconds": (pa.timestamp("ns"), [pd.Timestamp(1_704_070_923_000_000_123), None]),
+    **{
+        f"durations in {unit}": (pa.duration(unit), [datetime.timedelta(days=3, seconds=5), None])
+        for unit in ("s", "ms", "us", "ns")
+    },
+}
+
+
+@pytest.mark.parametrize("form", [Form.ARROW, Form.PANDAS, Form.POLARS, Form.LIST])
+@pytest.mark.parametrize("column", VALUES_OF_COLUMNS)
+def test_a_row_of_any_form_becomes_the_same_event(column: str, form: Form) -> None:
+    kind, values = VALUES_OF_COLUMNS[column]
+    batch = without_views(pa.RecordBatch.from_pydict({"v": pa.array(values, kind)}))
+
+    events = list(events_of(as_form(batch, form)))
+
+    assert [event["v"] for event in events] == values
+    assert [type(event["v"]) for event in events] == [type(v) for v in batch["v"].to_pylist()]
+    again = as_arrow(events)["v"].to_pylist()
+    assert again == values
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("kind", ["M8", "m8"])
+def test_times_of_an_array_become_times(kind: str, unit: str) -> None:
+    rows = np.array([(5,), (-1,)], "i8").astype(f"{kind}[s]").astype(f"{kind}[{unit}]")
+    rows = rows.view([("t", f">{kind}[{unit}]")]).byteswap().reshape(-1)
+
+    events = [event["t"] for event in events_of(rows)]
+
+    begin = datetime.datetime(1970, 1, 1) if kind == "M8" else datetime.timedelta()  # noqa: DTZ001
+    seconds = datetime.timedelta(seconds=1)
+    assert events == [begin + 5 * seconds, begin - seconds]
+
+
+TEXTS = [b"x\0y", b"x\0z", b"", b"abcd"]
+
+
+@pytest.mark.parametrize("dtype", ["S4", "U4", "V4"])
+@pytest.mark.parametrize("form", [Form.ARROW, Form.PANDAS, Form.POLARS])
+def test_a_zero_ends_no_text(form: Form, dtype: str) -> None:
+    rows = np.zeros(len(TEXTS), [("id", dtype), ("n", "i4")])
+    rows["id"] = np.array([each.decode() if dtype == "U4" else each for each in TEXTS], dtype)
+
+    ids = [event["id"] for event in events_of(as_form(rows, form))]
+
+    assert ids == rows["id"].tolist()
+
+
+def test_a_row_of_views_that_is_refused_fails_alone() -> None:
+    stream = io.BytesIO()
+    pl.DataFrame({"v": ["a", "bad", "c"]}).write_ipc_stream(stream)
+
+    @wallaroo.batch_computation(on_error="skip")
+    def refuse(rows: pa.RecordBatch) -> pa.RecordBatch:
+        wrong = pc.equal(rows["v"], "bad").to_numpy(zero_copy_only=False)
+        if wrong.any():
+            raise wallaroo.RowError(wrong, "bad")
+        return rows
+
+    source = wallaroo.source("s", wallaroo.FileSourceConfig("s", "x", wallaroo.arrow_ipc()))
+    application = wallaroo.build_application(
+        "app", source.to(refuse).to_sink(wallaroo.StdoutSinkConfig(wallaroo.encoder(str)))
+    )
+
+    done = run_local(application, {"s": [stream.getvalue()]}, tasks=1)
+
+    assert done.text.splitlines() == ["{'v': 'a'}", "{'v': 'c'}"]
+    assert done.errors == {"refuse": 1}
+
+
+@wallaroo.batch_key_extractor
+def by_key(rows: NDArray[Any]) -> NDArray[Any]:
+    return rows["k"]
+
+
+WIDTHS: dict[str, list[Any]] = {
+    "M8[s]": [np.datetime64(number, "s") for number in range(6)],
+    "M8[ns]": [np.datetime64(number, "ns") for number in range(6)],
+    "m8[us]": [np.timedelta64(number, "us") for number in range(6)],
+    "V4": [b"%d\0x" % number for number in range(6)],
+    "S4": [b"%d\0x" % number for number in range(6)],
+}
+
+
+@pytest.mark.parametrize("dtype", WIDTHS)
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_columns_of_any_fixed_width_cross_a_shuffle_and_a_join(dtype: str, tasks: int) -> None:
+    rows = np.zeros(6, [("k", "i8"), ("at", "f8"), ("v", dtype)])
+    rows["k"] = np.arange(6)
+    rows["at"] = 1e9
+    rows["v"] = np.array(WIDTHS[dtype], dtype)
+    decode = wallaroo.fixed_layout(rows.dtype)
+    left, right = (
+        wallaroo.source(name, wallaroo.FileSourceConfig(name, name, decode))
+        .with_event_time("at", name=f"times of {name}")
+        .key_by(by_key)
+        for name in "lr"
+    )
+    joined = left.join(right, wallaroo.with_columns(w="v"), within=wallaroo.seconds(1))
+    values: list[Any] = []
+
+    @wallaroo.encoder
+    def keep(event: Any) -> str:
+        values.append((event["v"], event["w"]))
+        return ""
+
+    application = wallaroo.build_application("app", joined.to_sink(wallaroo.StdoutSinkConfig(keep)))
+    payloads = [row.tobytes() for row in rows]
+
+    run_local(application, {"l": payloads, "r": payloads}, tasks=tasks)
+
+    expected = [event["v"] for event in events_of(rows)]
+    assert sorted(values, key=repr) == sorted(zip(expected, expected, strict=True), key=repr)
