@@ -16,6 +16,8 @@ import pyarrow as pa
 
 from wallaroo.vectorized.steps import Form
 
+_PYTHON_KINDS = frozenset({str, bytes, int, float, bool, list, dict, type(None)})
+
 Rows = Any  # a block: an array, a record batch, a data frame, a list
 
 
@@ -83,13 +85,17 @@ def _pandas_events(rows: Any) -> list[Any]:
 
 def _pandas_values(column: Any) -> list[Any]:
     if column.dtype == object:
-        return [_python_value(value) for value in column]
-    if getattr(column.dtype, "kind", "O") in "biuf" and isinstance(column.dtype, np.dtype):
-        return list(column.tolist())
-    try:
+        values = list(column)
+        are_plain = _PYTHON_KINDS.issuperset(map(type, values))
+        return values if are_plain else [_python_value(value) for value in values]
+    unit = getattr(column.dtype, "unit", None)  # times with a zone have one
+    if isinstance(column.dtype, np.dtype):
+        if column.dtype.kind not in "mM":
+            return list(column.tolist())
+        unit = np.datetime_data(column.dtype)[0]
+    if unit in ("s", "ms", "us"):  # those in nanoseconds are pandas' own in events, too
         return list(pa.array(column).to_pylist())
-    except pa.ArrowException:  # such as periods, which are pandas' own
-        return list(column.astype(object).where(column.notna(), None))
+    return list(column.astype(object).where(column.notna(), None))
 
 
 def _python_value(value: Any) -> Any:
