@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from operator import index
+from typing import Any, SupportsIndex
 
 Span = int | timedelta  # nanoseconds, as ``wallaroo.seconds(5)`` returns them, or a timedelta
 
@@ -80,8 +81,8 @@ def as_nanoseconds(given: Any) -> int:
     match given:
         case bool():
             raise TypeError("an event's time is a datetime, float or int, not a bool")
-        case int():
-            return int(given)
+        case SupportsIndex():  # also numpy's integers
+            return index(given)
         case float():
             if given != given or given in (float("inf"), float("-inf")):
                 raise ValueError(f"{given} is not a time")
@@ -111,12 +112,23 @@ with_event_time(..., allow_before_1980=True)
     opt_out = "If it is meant, write with_event_time(..., allow_before_1980=True)"
     if abs(time_ns) > TIME_LIMIT_NS:
         said = f"{given} is not a time in {unit} since 1970."
+        if isinstance(given, datetime):
+            return ValueError(f"{given} is outside of the years 1824 to 2115, whose times count")
         opt_out = "Return nanoseconds as int, seconds as float, or an aware datetime"
     elif isinstance(given, datetime):
         said = f"{given} is before 1980."
     else:
         said = f"{given} is {date_of(time_ns)} in {unit} since 1970, which is before 1980."
     return ValueError(" ".join([said, *_meant(time_ns, given), opt_out]))
+
+
+def is_far_ahead(time_ns: int, given: Any) -> bool:
+    """Return whether a time is after 2116, and no mistake of its unit.
+
+    >>> is_far_ahead(9999 * 10**18, 9999e9), is_far_ahead(17 * 10**26, 1.7e18)
+    (True, False)
+    """
+    return time_ns > TIME_LIMIT_NS and not _meant(time_ns, given)
 
 
 def _meant(time_ns: int, given: Any) -> list[str]:

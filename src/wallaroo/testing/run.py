@@ -101,7 +101,9 @@ class LocalRun:
     @property
     def dead_letters(self) -> list[dict[str, Any]]:
         """Return dead letters, parsed; for a dead-letter sink without an encoder of its own."""
-        letters = self._decoded(DEAD_LETTERS, self.by_sink.get(DEAD_LETTERS, []))
+        if DEAD_LETTERS not in self.by_sink:
+            return []
+        letters = self._decoded(DEAD_LETTERS, self.by_sink[DEAD_LETTERS])
         return [_letter(letter) for letter in letters]
 
     def state(self, step: str) -> dict[Key, Any]:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import wallaroo
@@ -174,7 +175,8 @@ def run_with_time(given: Any, lines: list[bytes], **options: Any) -> Any:
         (NOW_S * 1e9 + 1e6, "counts nanoseconds, divide it by 1_000_000_000: 2023-11-14 22:13:20"),
         (datetime(1979, 12, 31, tzinfo=UTC), r"1979-12-31 00:00:00\+00:00 is before 1980"),
         (EARLIEST_NS - 1, "1979-12-31 23:59:59 in nanoseconds"),
-        (1 << 63, "is not a time in nanoseconds since 1970"),
+        (-(1 << 63), "is not a time in nanoseconds since 1970"),
+        (datetime(1800, 1, 1, tzinfo=UTC), "outside of the years 1824 to 2115"),
     ],
 )
 def test_a_time_in_another_unit_is_refused_with_the_factor_that_is_missing(
@@ -184,7 +186,23 @@ def test_a_time_in_another_unit_is_refused_with_the_factor_that_is_missing(
         run_with_time(lambda event: given, [b"a"])
 
 
-@pytest.mark.parametrize("given", [EARLIEST_NS, NOW_S * 1e0, datetime(1980, 1, 1, tzinfo=UTC)])
+@pytest.mark.parametrize(
+    "given",
+    [datetime(2117, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC), 1 << 63, 253402214400.0],
+)
+@pytest.mark.parametrize("max_ahead", [wallaroo.hours(24), timedelta(days=365 * 200)])
+def test_a_time_in_the_far_future_is_one_that_is_too_far_ahead(given: Any, max_ahead: Any) -> None:
+    times = iter([NOW_S * 1e0, given, NOW_S * 1e0])
+
+    done = run_with_time(lambda event: next(times), [b"a", b"far", b"b"], max_ahead=max_ahead)
+
+    assert done.text == "a\nb\n"
+    assert sum(done.errors.values()) == 1
+
+
+@pytest.mark.parametrize(
+    "given", [EARLIEST_NS, NOW_S * 1e0, datetime(1980, 1, 1, tzinfo=UTC), np.int64(EARLIEST_NS)]
+)
 def test_a_time_from_1980_on_is_one(given: Any) -> None:
     assert run_with_time(lambda event: given, [b"a"]).text == "a\n"
 

@@ -24,14 +24,18 @@ ROWS_MAX = 4096
 
 
 class Explode(Step):
-    """A step from blocks to events, one per row; ``producer`` returned the blocks."""
+    """A step from blocks to events, one per row; ``producer`` returned the blocks.
+
+    ``needs_keys``: a step after it works by the events' keys.
+    """
 
     kind = "explode"
     takes_blocks = True
 
-    def __init__(self, producer: Step) -> None:
+    def __init__(self, producer: Step, needs_keys: bool) -> None:
         super().__init__(_nothing, "rows")
         self.producer = producer
+        self.needs_keys = needs_keys
 
 
 class Collect(Step):
@@ -77,18 +81,22 @@ def flow_of(plan: Plan, stage: Stage) -> Flow:
     for place, step in enumerate(stage.steps):
         if step.takes_blocks != is_block:
             before = producer_of(plan, replace(stage, steps=stage.steps[:place]))
-            steps.append(_border(is_block, has_keys, before, step))
+            needs_keys = has_keys and any(map(_needs_key, stage.steps[place:]))
+            steps.append(Explode(before, needs_keys) if is_block else _collect(has_keys, step))
             is_block = step.takes_blocks
         steps.append(step)
     if wanted is not None and wanted != is_block:
-        steps.append(_border(is_block, has_keys, producer_of(plan, stage), None))
+        producer = producer_of(plan, stage)
+        steps.append(Explode(producer, False) if is_block else _collect(has_keys, None))
         is_block = wanted
     return Flow(replace(stage, steps=tuple(steps)), begins, is_block)
 
 
-def _border(is_block: bool, has_keys: bool, before: Step, following: Step | None) -> Step:
-    if is_block:
-        return Explode(before)
+def _needs_key(step: Step) -> bool:
+    return step.is_stateful or step.needs_key
+
+
+def _collect(has_keys: bool, following: Step | None) -> Step:
     return Collect(has_keys, getattr(following, "rows_max", None) or ROWS_MAX)
 
 

@@ -111,11 +111,12 @@ class Calls:
         if not len(refused):  # otherwise the same rows would be refused forever
             self.fail(keys, rows, error)
             return refused
-        causes: Iterable[Exception] = repeat(
-            error.why if isinstance(error.why, Exception) else error, len(refused)
-        )
+        causes: Iterable[Exception]
         if isinstance(error, RowErrors):
             causes = error.reasons.values()
+        else:
+            refused = np.unique(refused)
+            causes = repeat(error.why if isinstance(error.why, Exception) else error, len(refused))
         self._fail_each(None if keys is None else keys.take(refused), take(rows, refused), causes)
         is_kept = np.ones(count, bool)
         is_kept[refused] = False

@@ -33,7 +33,15 @@ from wallaroo.engine.columnar.joins.interval import IntervalColumns
 from wallaroo.engine.columnar.joins.latest import LatestColumns
 from wallaroo.engine.columnar.joins.results import RowJoin
 from wallaroo.engine.columnar.joins.timed_rows import TimedRows, plain
-from wallaroo.engine.columnar.keys import Array, CodedKeys, Coder, Keys, TimedKeys, keys_of_list
+from wallaroo.engine.columnar.keys import (
+    Array,
+    CodedKeys,
+    Coder,
+    Keys,
+    LostKeys,
+    TimedKeys,
+    keys_of_list,
+)
 from wallaroo.engine.columnar.rows import Rows, count_of, part_of, shown, take
 from wallaroo.engine.columnar.state_table import StateTable
 from wallaroo.engine.failures.error_context import blame
@@ -148,14 +156,21 @@ def column_time(step: ColumnTime[Any], site: Site) -> Operator:
         for timed in calls(keys, rows, call):
             set_times(*timed)
 
+    def reject(rows: Rows, at: int, time_ns: int) -> None:
+        error = ahead_of_receipt(time_ns - time.receipt_ns, step.max_ahead_ns)
+        rejected(_event(rows, at), error, None)
+
     def set_times(column_times: TimesOfColumn, rows: Rows) -> None:
         for at in np.flatnonzero(column_times.is_wrong).tolist():
-            error = ValueError(f"{title}: {column_times.error(at)}")
-            site.failed(_event(rows, at), error, None)
+            far_ns = column_times.far_ahead_ns(at)
+            if far_ns is not None:
+                reject(rows, at, far_ns)
+            else:
+                error = ValueError(f"{title}: {column_times.error(at)}")
+                site.failed(_event(rows, at), error, None)
         is_ahead = ~column_times.is_wrong & (column_times.times > latest(time))
         for at in np.flatnonzero(is_ahead).tolist():
-            ahead_ns = int(column_times.times[at]) - time.receipt_ns
-            rejected(_event(rows, at), ahead_of_receipt(ahead_ns, step.max_ahead_ns), None)
+            reject(rows, at, int(column_times.times[at]))
         times = column_times.times
         is_left_out = column_times.is_wrong | is_ahead
         if is_left_out.any():
@@ -226,17 +241,20 @@ def joined_rows(
 
 def explode(step: Explode, site: Site) -> Operator:
     """Emit each row of a block as an event."""
-    return Operator(exploding(site.emit, step.producer, site.failed))
+    return Operator(exploding(site.emit, step.producer, site.failed, step.needs_keys))
 
 
-def exploding(emit: Emit, producer: Step, failed: OnError) -> Emit:
+def exploding(emit: Emit, producer: Step, failed: OnError, needs_keys: bool = False) -> Emit:
     """Return a function that accepts blocks and emits their rows as events.
 
-    ``producer`` returned the blocks; ``failed``, its policy, gets rows that cannot be events.
+    ``producer`` returned the blocks; ``failed``, its policy, gets rows that cannot be events, or
+    have lost their keys if these are needed.
     """
     calls = Calls(producer, failed)
 
     def call(keys: Keys | None, rows: Rows) -> tuple[Keys | None, list[Any]]:
+        if needs_keys and isinstance(keys, LostKeys):
+            raise keys.refuse()
         return keys, as_form(rows, Form.LIST)
 
     def process(keys: Keys | None, rows: Rows) -> None:

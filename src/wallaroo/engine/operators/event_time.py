@@ -15,7 +15,7 @@ from wallaroo.engine.operators.interface import Operator, Site
 from wallaroo.engine.time.stage_time import StageTime
 from wallaroo.steps.kinds import EventTime
 from wallaroo.steps.losses import UNCOUNTED, Cell
-from wallaroo.steps.times import TIME_LIMIT_NS, as_nanoseconds, no_time
+from wallaroo.steps.times import TIME_LIMIT_NS, as_nanoseconds, is_far_ahead, no_time
 
 Times = Callable[[], Sequence[int]]  # returns the times of records, on demand
 
@@ -35,15 +35,16 @@ def build(step: EventTime[Any], site: Site) -> Operator:
 
     def process(key: Any, event: Any) -> None:
         try:
-            event_ns = given = extract(event)
+            event_ns = extracted = extract(event)
             if type(event_ns) is not int:
                 event_ns = as_nanoseconds(event_ns)
-            if not earliest_ns <= event_ns <= TIME_LIMIT_NS:
-                raise no_time(event_ns, given)
+            is_time = earliest_ns <= event_ns <= TIME_LIMIT_NS
+            if not is_time and not is_far_ahead(event_ns, extracted):
+                raise no_time(event_ns, extracted)
         except BaseException as error:
             failed(event, error, key)
         else:
-            if event_ns > time.latest_ns:
+            if event_ns > time.latest_ns or not is_time:
                 rejected(event, ahead_of_receipt(event_ns - time.receipt_ns, ahead_ns), key)
             else:
                 time.event_ns = event_ns
@@ -91,11 +92,11 @@ class CarriedTimes:
 
         def decoded(payload: Any) -> Any:
             event_ns = next(self._times)
-            if abs(event_ns) > TIME_LIMIT_NS:
-                rejected(payload, no_time(event_ns, event_ns))
-                return None
             if event_ns > time.latest_ns:
                 rejected(payload, ahead_of_receipt(event_ns - time.receipt_ns, ahead_ns))
+                return None
+            if abs(event_ns) > TIME_LIMIT_NS:
+                rejected(payload, no_time(event_ns, event_ns))
                 return None
             time.event_ns = event_ns
             passed_ns = time.watermark_ns = time.passed_ns

@@ -125,6 +125,25 @@ def test_rows_without_a_time_are_skipped_one_by_one() -> None:
     assert done.errors[step] == 2
 
 
+FAR_S = 253_402_214_400  # in 9999
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([NOW.timestamp(), float(FAR_S)]),
+        pa.array([NOW_NS, 1 << 63], pa.uint64()),
+        pa.array([NOW_NS // 10**9, FAR_S], pa.timestamp("s", tz="UTC")),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_a_row_in_the_far_future_is_too_far_ahead(column: Any) -> None:
+    done = run(column, on_error="stop")
+
+    assert done.outputs == [b"1"]
+    assert list(done.errors.values()) == [1]
+
+
 def test_a_row_without_a_time_names_step_column_and_row() -> None:
     with pytest.raises(UserCodeError) as caught:
         run(pa.array([NOW_NS, None]), on_error="stop")

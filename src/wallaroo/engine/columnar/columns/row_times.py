@@ -14,9 +14,10 @@ import pyarrow as pa
 
 from wallaroo.engine.blocks.ordered_keys import TIME_MAX
 from wallaroo.engine.time.stage_time import StageTime
-from wallaroo.steps.times import TIME_LIMIT_NS, as_nanoseconds, no_time
+from wallaroo.steps.times import TIME_LIMIT_NS, as_nanoseconds, is_far_ahead, no_time
 
 Array = np.ndarray[Any, Any]
+_FAR_MAX = 1e300  # larger numbers of seconds, and infinity, cannot be nanoseconds
 _UNITS_NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
@@ -77,11 +78,22 @@ class TimesOfColumn(NamedTuple):
         """Return the error for a row that has none."""
         if self.is_missing[at]:
             return ValueError("it has no time")
-        value = self.values[at].tolist() * self.unit_ns
+        value = self._value(at)
         try:
             return no_time(as_nanoseconds(value), value)
         except (TypeError, ValueError, OverflowError) as error:
             return error
+
+    def far_ahead_ns(self, at: int) -> int | None:
+        """Return the time of a wrong row if it is wrong because it is after all others."""
+        value = self._value(at)
+        if self.is_missing[at] or not abs(value) < _FAR_MAX:
+            return None
+        time_ns = as_nanoseconds(value)
+        return time_ns if is_far_ahead(time_ns, value) else None
+
+    def _value(self, at: int) -> Any:
+        return self.values[at].tolist() * self.unit_ns
 
 
 def times_of(column: Any, earliest_ns: int) -> TimesOfColumn:
