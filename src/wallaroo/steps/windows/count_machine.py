@@ -2,7 +2,7 @@
 
 Invariant: the window of an event is determined by the events of its key before it, in the order of
 their arrival, and by the watermark of its partition: an event that arrives after the timeout of the
-open window begins the next one, however input was cut into batches.
+open window, or whose time is, begins the next one, however input was cut into batches.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ class CountMachine:
                     window = open_[key]
                 except KeyError:
                     window = load(key)
-                if now.watermark_ns >= window[4]:
-                    fire(key, window, window[4], window[4] - 1)
+                due = window[4]
+                if now.event_ns >= due or now.watermark_ns >= due:
+                    fire(key, window, due, min(due - 1, now.watermark_ns))
                     window = load(key)
                 changed = update(event, window[3])
             except BaseException as error:

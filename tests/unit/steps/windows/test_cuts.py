@@ -194,6 +194,20 @@ def test_count_windows_are_the_same_however_a_partition_is_cut(
     assert run(spec, parts, cuts) == run(spec, parts, others)
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 5), st.integers(1, 9), times, cut_lists)
+def test_a_count_window_is_shorter_than_its_timeout(
+    count: int, timeout: int, only: list[int], cuts: list[int]
+) -> None:
+    part = partition(only, 0, "ab")
+    windows = [each[1] for each in run(CountWindowSpec(count, timeout), [part], cuts)]
+    assert all(bounds.end - bounds.start <= timeout for bounds, _ in windows)
+    assert all(len(numbers) <= count for _, numbers in windows)
+    assert sorted(number for _, numbers in windows for number in numbers) == sorted(
+        number for _, number, _, _ in part
+    )
+
+
 @settings(max_examples=40, deadline=None)
 @given(specs, times)
 def test_each_window_holds_the_events_that_came_before_it_was_due(
