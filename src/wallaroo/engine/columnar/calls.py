@@ -227,9 +227,28 @@ def _without_none(rows: list[Any], of: Array | None, count: int) -> tuple[list[A
 def _as_rows(output: Any) -> Rows:
     if isinstance(output, pa.Table):
         return batch_of_table(output)
-    if isinstance(output, np.ndarray) and output.ndim == 0:
-        raise TypeError("it returned an array without rows")
+    if isinstance(output, np.ndarray):
+        return _as_array(output)
     form = form_of_rows(output)
     if form is Form.ARROW:
+        _require_distinct(output.schema.names)
         return without_views(output)
-    return as_arrow(output) if form is Form.PANDAS and not len(output.columns) else output
+    if form is Form.PANDAS:
+        _require_distinct(list(output.columns))
+        return output if len(output.columns) else as_arrow(output)
+    return output
+
+
+def _as_array(output: Array) -> Rows:
+    if output.ndim == 0:
+        raise TypeError("it returned an array without rows")
+    if isinstance(output, np.ma.MaskedArray):
+        raise TypeError("it returned a masked array; return a list or a pyarrow RecordBatch")
+    return list(output.tolist()) if output.dtype == object and output.ndim == 1 else output
+
+
+def _require_distinct(names: list[Any]) -> None:
+    """Raise ValueError for columns of one name, of which an event would have one."""
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"it returned several columns named {twice!r}; rename them")

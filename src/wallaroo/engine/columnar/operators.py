@@ -213,7 +213,10 @@ def joined_rows(
         try:
             machine.advance(watermark)
         except pa.ArrowException as error:
-            blame(step, "rows of one side whose columns differ in type", error)
+            differing = (
+                "rows of one side with a column of several types; their decoder needs a schema"
+            )
+            blame(step, differing, error)
 
     def side_of(side: int) -> Emit:
         def arrive(keys: Any, rows: Rows) -> tuple[TimedRows, Array]:

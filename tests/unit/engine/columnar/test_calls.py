@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
@@ -93,3 +95,38 @@ def test_a_row_that_an_error_names_twice_fails_once() -> None:
 
 def test_a_run_without_a_sink_for_dead_letters_has_none() -> None:
     assert ran().dead_letters == []
+
+
+def none_at_one(rows: NDArray[Any]) -> NDArray[Any]:
+    return np.array([None if row["v"] == 1 else {"v": row["v"]} for row in rows], object)
+
+
+def test_none_in_an_array_of_objects_is_left_out_as_in_a_list() -> None:
+    done = ran(wallaroo.batch_computation("objects")(none_at_one))
+
+    assert len(done.outputs) == 5
+
+
+def masked(rows: NDArray[Any]) -> Any:
+    return np.ma.masked_array(rows["v"], rows["v"] == 1)
+
+
+def doubled_of_pandas(rows: pd.DataFrame) -> pd.DataFrame:
+    return pd.concat([rows, rows], axis=1)
+
+
+def doubled_of_arrow(rows: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([rows["v"], rows["v"]], names=["k", "k"])
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (masked, "it returned a masked array"),
+        (doubled_of_pandas, "several columns named 'k'"),
+        (doubled_of_arrow, "several columns named 'k'"),
+    ],
+)
+def test_rows_of_which_a_part_would_be_lost_are_refused(function: Any, why: str) -> None:
+    with pytest.raises(wallaroo.UserCodeError, match=why):
+        ran(wallaroo.batch_computation("wrong")(function))
