@@ -17,7 +17,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from wallaroo.engine.columnar.rows import Rows, batch_of_table, events_of, form_of_rows
+from wallaroo.engine.columnar.rows import (
+    Rows,
+    batch_of_table,
+    events_of,
+    form_of_rows,
+    pandas_values,
+)
 from wallaroo.vectorized.row_error import Inconvertible, RowError
 from wallaroo.vectorized.steps import Form
 
@@ -25,7 +31,7 @@ Array = np.ndarray[Any, Any]
 VALUE = "value"  # the name of the only column, if it has none
 _EXACT_MAX = 1 << 53  # below, each integer is a float
 # types of Arrow to which only values of one type are converted
-_STRICT = {pa.int64(), pa.string(), pa.bool_(), pa.null()}
+_STRICT = {pa.int64(), pa.uint64(), pa.string(), pa.bool_(), pa.null()}
 
 
 @contextmanager
@@ -131,6 +137,17 @@ def _arrow_of_list(events: list[Any]) -> pa.RecordBatch:
     )
 
 
+def _arrow_of_pandas(rows: Any) -> pa.RecordBatch:
+    """Return a batch in which NaN is what it is in the frame: Arrow itself would make it null."""
+    columns = [
+        _arrow_column(name, pandas_values(column))
+        if column.dtype == object
+        else pa.array(column, from_pandas=False)
+        for name, column in rows.items()
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=[str(name) for name in rows.columns])
+
+
 def _columns(events: list[Any]) -> dict[str, list[Any]]:
     """Return the values of dicts by column, None for those that a dict lacks."""
     try:
@@ -150,7 +167,7 @@ def _same_columns(events: list[Any]) -> dict[str, list[Any]]:
 
 def _arrow_column(name: str, values: list[Any]) -> pa.Array:
     try:
-        column = pa.array(values)
+        column = _inferred(values)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"column {name!r}: {error}") from error
     if column.type in _STRICT:
@@ -162,6 +179,13 @@ def _arrow_column(name: str, values: list[Any]) -> pa.Array:
     if kinds in ({datetime}, {timedelta}) and any(hasattr(each, "as_unit") for each in values):
         return _nanoseconds(values, column.type)
     return column
+
+
+def _inferred(values: list[Any]) -> pa.Array:
+    try:
+        return pa.array(values)
+    except OverflowError:  # integers of 64 bits without a sign
+        return pa.array(values, pa.uint64())
 
 
 def _python_kind(kind: type[Any]) -> type[Any]:
@@ -305,7 +329,7 @@ def _polars_of_arrow(batch: pa.RecordBatch) -> Any:
 _TO_ARROW: dict[Form, Callable[[Any], pa.RecordBatch]] = {
     Form.LIST: _arrow_of_list,
     Form.NUMPY: _arrow_of_numpy,
-    Form.PANDAS: lambda rows: pa.RecordBatch.from_pandas(rows, preserve_index=False),
+    Form.PANDAS: _arrow_of_pandas,
     Form.POLARS: lambda rows: batch_of_table(rows.to_arrow()),
 }
 _FROM_ARROW: dict[Form, Callable[[pa.RecordBatch], Rows]] = {

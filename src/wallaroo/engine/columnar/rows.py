@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from wallaroo.vectorized.steps import Form
 
-_PYTHON_KINDS = frozenset({str, bytes, int, float, bool, list, dict, type(None)})
+_PYTHON_KINDS = frozenset({str, bytes, int, bool, list, dict, type(None)})
 
 Rows = Any  # a block: an array, a record batch, a data frame, a list
 
@@ -76,14 +76,15 @@ def events_of(rows: Rows) -> Iterable[Any]:
 
 
 def _pandas_events(rows: Any) -> list[Any]:
-    """Return rows as dicts; nulls are None, NaN stays what it is."""
-    columns = [_pandas_values(column) for _, column in rows.items()]
+    """Return rows as dicts; nulls are None, NaN in a column of floats stays what it is."""
+    columns = [pandas_values(column) for _, column in rows.items()]
     if not columns:
         return [{} for _ in range(len(rows))]
     return [dict(zip(rows.columns, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
-def _pandas_values(column: Any) -> list[Any]:
+def pandas_values(column: Any) -> list[Any]:
+    """Return the values of a data frame's column as Python's; NaN among objects is a null."""
     if column.dtype == object:
         values = list(column)
         are_plain = _PYTHON_KINDS.issuperset(map(type, values))
@@ -101,10 +102,13 @@ def _pandas_values(column: Any) -> list[Any]:
 def _python_value(value: Any) -> Any:
     """Return a value of a column of objects as Python's: lists, None, numbers."""
     if isinstance(value, np.ndarray):
-        return [_python_value(each) for each in value]
+        return list(value.tolist())
     if isinstance(value, np.generic) and value.dtype.kind not in "mM":
         return value.item()
-    return None if type(value).__name__ in ("NaTType", "NAType") else value
+    is_missing = type(value).__name__ in ("NaTType", "NAType") or (
+        type(value) is float and value != value
+    )
+    return None if is_missing else value
 
 
 def _polars_events(rows: Any) -> list[Any]:

@@ -372,3 +372,22 @@ def test_columns_of_any_fixed_width_cross_a_shuffle_and_a_join(dtype: str, tasks
 
     expected = [event["v"] for event in events_of(rows)]
     assert sorted(values, key=repr) == sorted(zip(expected, expected, strict=True), key=repr)
+
+
+@pytest.mark.parametrize("form", [Form.ARROW, Form.POLARS, Form.LIST])
+def test_nan_of_a_data_frame_stays_nan_among_floats_and_is_null_among_objects(form: Form) -> None:
+    frame = pd.DataFrame({"f": [1.5, math.nan], "o": ["a", math.nan], "l": [[math.nan], None]})
+
+    events = list(events_of(as_form(frame, form)))
+
+    assert math.isnan(events[1]["f"])
+    assert [event["o"] for event in events] == ["a", None]
+    assert math.isnan(events[0]["l"][0])
+    assert events[1]["l"] is None
+
+
+@pytest.mark.parametrize("form", [Form.ARROW, Form.PANDAS, Form.POLARS])
+def test_integers_of_64_bits_without_a_sign_stay_integers(form: Form) -> None:
+    events = [{"v": 2**64 - 1}, {"v": 0}]
+
+    assert list(events_of(as_form(events, form))) == events
