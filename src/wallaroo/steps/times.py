@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from operator import index
-from typing import Any, SupportsIndex
+from typing import Any
 
 Span = int | timedelta  # nanoseconds, as ``wallaroo.seconds(5)`` returns them, or a timedelta
 
@@ -81,8 +81,8 @@ def as_nanoseconds(given: Any) -> int:
     match given:
         case bool():
             raise TypeError("an event's time is a datetime, float or int, not a bool")
-        case SupportsIndex():  # also numpy's integers
-            return index(given)
+        case int():
+            return int(given)
         case float():
             if given != given or given in (float("inf"), float("-inf")):
                 raise ValueError(f"{given} is not a time")
@@ -94,6 +94,8 @@ def as_nanoseconds(given: Any) -> int:
                     "tzinfo=UTC"
                 )
             return (given - _EPOCH) // _MICROSECOND * 1000
+    if hasattr(given, "__index__"):  # numpy's integers
+        return index(given)
     raise TypeError(
         f"an event's time is an aware datetime, seconds as float or nanoseconds as int, not "
         f"{type(given).__name__}"
