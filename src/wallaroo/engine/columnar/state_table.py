@@ -60,7 +60,7 @@ class RowPickle:
         return list(packed.view(f"V{self.dtype.itemsize}").tolist())
 
     def loads(self, raw: list[bytes], into: Array) -> bool:
-        """Read pickles into rows.  Return False, and read nothing, if one is not of this dtype."""
+        """Read pickles into rows.  Return False if one is not of this dtype; rows mean nothing."""
         size = self.dtype.itemsize
         if any(len(each) != size for each in raw):
             return False
@@ -76,6 +76,10 @@ class RowPickle:
         for name in into.dtype.names:
             column = packed[f"={name}"]
             into[name] = column == _TRUE if into.dtype[name].kind == "b" else column
+            if into.dtype[name].itemsize < column.dtype.itemsize and not _are_same(
+                into[name], column
+            ):
+                return False
         return True
 
 
@@ -215,7 +219,7 @@ class StateTable(KeyedState):
             fields = self._loads(raw)
             for name in self._dtype.names or ():
                 if name in fields:
-                    row[name] = fields[name]
+                    _set(row, name, fields[name])
         except BaseException as error:
             blame(self.step, f"state of key {shorten(self._keys[number])}", error)
 
@@ -240,6 +244,33 @@ class StateTable(KeyedState):
             return self._dumps(state)
         except BaseException as error:
             blame(self.step, f"state of key {shorten(self._keys[number])}", error)
+
+
+def _are_same(column: Array, stored: Array) -> bool:
+    return bool(((column == stored) | ((column != column) & (stored != stored))).all())
+
+
+def _set(row: Array, name: str, stored: Any) -> None:
+    """Set a row's field.  Raises ValueError if its dtype does not hold the stored value."""
+    kind = row.dtype[name]
+    try:
+        row[name] = stored
+        is_kept = kind.base.kind in "mM" or _is_kept(row[name].tolist()[0], stored)
+    except (TypeError, ValueError, OverflowError):
+        is_kept = False
+    if not is_kept:
+        raise ValueError(
+            f"field {name!r} is stored as {stored!r}, which {kind.str} does not hold; keep the "
+            "dtype that it had, or give the new field another name"
+        )
+
+
+def _is_kept(value: Any, stored: Any) -> bool:
+    if isinstance(value, list) and isinstance(stored, list):
+        return len(value) == len(stored) and all(map(_is_kept, value, stored))
+    if isinstance(value, bytes) and isinstance(stored, bytes):
+        return value.rstrip(b"\0") == stored.rstrip(b"\0")
+    return bool(value == stored or (value != value and stored != stored))
 
 
 def _grown(column: Array, count: int, size: int) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -20,15 +21,19 @@ def symbols(rows: Array) -> Array:
     return rows["symbol"]
 
 
-def problems(*steps: Any) -> str:
-    """The text of what is wrong, all of it."""
+def build(*steps: Any) -> None:
     config = wallaroo.TCPSourceConfig("in", "localhost", 0, LAYOUT)
     pipeline: Any = wallaroo.source("in", config)
     for step in steps:
         is_key = isinstance(step, wallaroo.KeyExtractor)
         pipeline = pipeline.key_by(step) if is_key else pipeline.to(step)
+    wallaroo.build_application("app", pipeline.to_sink(wallaroo.StdoutSinkConfig()))
+
+
+def problems(*steps: Any) -> str:
+    """The text of what is wrong, all of it."""
     with pytest.raises(PipelineError) as caught:
-        wallaroo.build_application("app", pipeline.to_sink(wallaroo.StdoutSinkConfig()))
+        build(*steps)
     return str(caught.value)
 
 
@@ -98,6 +103,28 @@ def test_states_hold_no_objects_and_begin_as_a_row() -> None:
 
     assert "holds Python objects" in found
     assert "Its initial state ('many',) is not a row of" in found
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [("S2", b"abc"), ("i8", 1.5), ("i1", 300), ("U1", "ab")]
+)
+def test_an_initial_value_is_one_of_its_field(kind: str, value: Any) -> None:
+    @wallaroo.batch_state_computation("begin", state=[("value", kind)], initial=(value,))
+    def begin(rows: Array, at: Array, states: Array) -> Array:
+        return rows
+
+    assert f"Its initial state ({value!r},) is not a row of" in problems(symbols, begin)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [("S2", b"a"), ("f8", math.nan), ("f8", 1), ("?", True), ("f4", 0.1)]
+)
+def test_an_initial_value_may_be_of_another_type(kind: str, value: Any) -> None:
+    @wallaroo.batch_state_computation("begin", state=[("value", kind)], initial=(value,))
+    def begin(rows: Array, at: Array, states: Array) -> Array:
+        return rows
+
+    build(symbols, begin)
 
 
 def test_a_generator_is_refused() -> None:

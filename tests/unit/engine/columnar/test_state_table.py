@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from typing import Any
 
@@ -81,6 +82,57 @@ def test_fields_may_come_and_go_and_change_their_width() -> None:
     new.at(keys_of_list(["a"]))
 
     assert new.states.tolist() == [(5.0, "new")]
+
+
+NARROWED = [
+    ("f8", 1.75, "i8"),
+    ("f8", 0.1, "f4"),
+    ("f8", math.nan, "i8"),
+    ("i8", 300, "i1"),
+    ("i8", -1, "u8"),
+    ("u8", 2**64 - 1, "i8"),
+    ("S10", b"longername", "S4"),
+    ("U8", "longtext", "U2"),
+    ("U8", "7", "i8"),
+]
+
+
+@pytest.mark.parametrize(("before", "value", "after"), NARROWED)
+def test_a_value_that_a_new_dtype_does_not_hold_is_not_cut(
+    before: str, value: Any, after: str
+) -> None:
+    old = table({}, [("v", before), ("n", "i8")])
+    old.at(keys_of_list(["a"]))
+    old.states["v"] = value
+    stored = {key: raw for key, raw in old.changes() if raw is not None}
+
+    with pytest.raises(UserCodeError, match="field 'v' is stored as .*\n.*state of key 'a'"):
+        table(stored, [("v", after), ("n", "i8")]).at(keys_of_list(["a"]))
+
+
+@pytest.mark.parametrize(
+    ("before", "value", "after"),
+    [
+        ("i8", 7, "i1"),
+        ("f8", 0.5, "f4"),
+        ("f8", math.nan, "f4"),
+        ("S10", b"name", "S4"),
+        ("S4", b"ab", "S10"),
+        ("i1", -3, "f8"),
+        ("U8", "text", "U4"),
+    ],
+)
+def test_a_value_that_a_new_dtype_holds_is_kept(before: str, value: Any, after: str) -> None:
+    old = table({}, [("v", before), ("n", "i8")])
+    old.at(keys_of_list(["a"]))
+    old.states["v"] = value
+    stored = {key: raw for key, raw in old.changes() if raw is not None}
+
+    new = table(stored, [("v", after), ("n", "i8")])
+    new.at(keys_of_list(["a"]))
+
+    (kept, _) = new.states.tolist()[0]
+    assert kept == value or (kept != kept and value != value)
 
 
 @pytest.mark.parametrize(
