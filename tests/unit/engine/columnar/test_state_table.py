@@ -106,7 +106,7 @@ def test_a_value_that_a_new_dtype_does_not_hold_is_not_cut(
     old.states["v"] = value
     stored = {key: raw for key, raw in old.changes() if raw is not None}
 
-    with pytest.raises(UserCodeError, match="field 'v' is stored as .*\n.*state of key 'a'"):
+    with pytest.raises(UserCodeError, match=r"field 'v' is stored as .*\n.*state of key 'a'"):
         table(stored, [("v", after), ("n", "i8")]).at(keys_of_list(["a"]))
 
 
