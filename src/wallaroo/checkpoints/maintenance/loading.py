@@ -26,7 +26,7 @@ from wallaroo.errors import CheckpointError
 from wallaroo.instrumentation.faults import fault_point
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.log.delta import Entry
-from wallaroo.steps.kinds import state_maker
+from wallaroo.steps.kinds import StateComputation, StateComputationMulti, state_maker
 from wallaroo.user_code.stored_fields import fields_of
 
 MERGE = "merge"
@@ -47,7 +47,11 @@ class Rows:
     """Rows of a table as keys and state objects of a step."""
 
     def __init__(self, plan: Plan, step: str, keys: Sequence[str]):
-        steps = evolving_steps(plan)
+        steps = {
+            name: each
+            for name, each in evolving_steps(plan).items()
+            if isinstance(each, StateComputation | StateComputationMulti)
+        }
         if step not in steps:
             names = ", ".join(f"'{name}'" for name in steps) or "none"
             raise CheckpointError(

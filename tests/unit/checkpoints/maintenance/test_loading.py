@@ -78,9 +78,11 @@ class Shop:
         self.arguments = [str(folder / "orders.jsonl"), str(folder / "out.jsonl")]
         self._wallaroo = wallaroo
 
-    def load(self, table: Path, *more: str, key: str = "user") -> tuple[int, str, str]:
+    def load(
+        self, table: Path, *more: str, key: str = "user", step: str = "totals"
+    ) -> tuple[int, str, str]:
         return self._wallaroo(
-            "state", "load", "--step", "totals", "--key", key, *more, self.root, table, self.app,
+            "state", "load", "--step", step, "--key", key, *more, self.root, table, self.app,
             *self.arguments,
         )  # fmt: skip
 
@@ -260,6 +262,19 @@ def test_state_that_expires_is_refused(shop: Shop) -> None:
     )
     code, _, err = shop.load(as_lines(totals(3), shop.folder))
     assert (code, "the state of step 'totals' expires" in err) == (1, True), err
+
+
+def test_a_step_without_state_objects_of_its_own_is_refused(shop: Shop) -> None:
+    shop.app.write_text(
+        APPLICATION.replace(
+            ".key_by(user).to(added)",
+            ".key_by(user).dedupe(within=wallaroo.seconds(9), name='once').to(added)",
+        )
+    )
+    code, _, err = shop.load(as_lines(totals(3), shop.folder), step="once")
+    assert code == 1
+    assert "step 'once' keeps no state objects" in err
+    assert "Steps that do: 'totals'." in err
 
 
 def test_a_table_of_no_known_form_is_refused(shop: Shop) -> None:
