@@ -94,7 +94,8 @@ class Calls:
     def _halved(self, keys: Keys | None, rows: Rows, call: Any, error: Inconvertible) -> Any:
         count = count_of(rows)
         if count == 1:
-            self._fail_each(keys, rows, [error.__cause__ or error])
+            cause = error.__cause__
+            self._fail_each(keys, rows, [cause if isinstance(cause, Exception) else error])
             return
         for first, end in ((0, count // 2), (count // 2, count)):
             own = None if keys is None else keys.part(first, end)

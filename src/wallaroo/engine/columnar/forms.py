@@ -30,6 +30,7 @@ from wallaroo.vectorized.steps import Form
 Array = np.ndarray[Any, Any]
 VALUE = "value"  # the name of the only column, if it has none
 _EXACT_MAX = 1 << 53  # below, each integer is a float
+_NUMPY_TIMES = (np.datetime64, np.timedelta64)
 # types of Arrow to which only values of one type are converted
 _STRICT = {pa.int64(), pa.uint64(), pa.string(), pa.bool_(), pa.null()}
 
@@ -40,7 +41,9 @@ def _converting() -> Iterator[None]:
         yield
     except (RowError, Inconvertible):
         raise
-    except Exception as error:
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # polars raises panics of Rust, which are no ``Exception``
         raise Inconvertible(str(error)) from error
 
 
@@ -166,6 +169,8 @@ def _same_columns(events: list[Any]) -> dict[str, list[Any]]:
 
 
 def _arrow_column(name: str, values: list[Any]) -> pa.Array:
+    if any(issubclass(kind, np.generic) for kind in set(map(type, values))):
+        values = _without_scalars(name, values)
     try:
         column = _inferred(values)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
@@ -179,6 +184,17 @@ def _arrow_column(name: str, values: list[Any]) -> pa.Array:
     if kinds in ({datetime}, {timedelta}) and any(hasattr(each, "as_unit") for each in values):
         return _nanoseconds(values, column.type)
     return column
+
+
+def _without_scalars(name: str, values: list[Any]) -> list[Any]:
+    """Return values with Python's numbers and texts in place of numpy's.
+
+    Times stay numpy's, but only beside their like: Arrow reads others as if they were times.
+    """
+    if any(isinstance(value, _NUMPY_TIMES) for value in values):
+        _require_common(set(map(type, values)) - {type(None)}, name)
+        return values
+    return [value.item() if isinstance(value, np.generic) else value for value in values]
 
 
 def _inferred(values: list[Any]) -> pa.Array:

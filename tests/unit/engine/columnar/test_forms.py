@@ -22,6 +22,7 @@ from wallaroo.engine.columnar.forms import as_arrow, as_form
 from wallaroo.engine.columnar.rows import events_of, without_views
 from wallaroo.serdes import Json
 from wallaroo.testing import run_local
+from wallaroo.vectorized.row_error import Inconvertible
 from wallaroo.vectorized.steps import Form
 
 
@@ -391,3 +392,15 @@ def test_integers_of_64_bits_without_a_sign_stay_integers(form: Form) -> None:
     events = [{"v": 2**64 - 1}, {"v": 0}]
 
     assert list(events_of(as_form(events, form))) == events
+
+
+NOON = np.datetime64("2026-01-01T12", "us")
+SCALARS: list[Any] = [np.True_, np.int64(7), np.float32(0.5), np.str_("a"), np.timedelta64(1, "s")]
+
+
+@pytest.mark.parametrize("scalar", SCALARS, ids=repr)
+def test_scalars_of_numpy_are_values_and_beside_a_time_in_a_block_of_their_own(scalar: Any) -> None:
+    assert as_arrow([{"v": scalar}, {"v": None}])["v"].to_pylist() == [scalar.item(), None]
+    with pytest.raises(Inconvertible, match="column 'v' has values of several types"):
+        as_arrow([{"v": NOON}, {"v": scalar}])
+    assert as_arrow([{"v": NOON}, {"v": NOON}])["v"].to_pylist() == [NOON.item()] * 2
