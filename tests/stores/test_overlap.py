@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ from tests.stores.conftest import Place
 from tests.stores.model import Model, ModelObjects
 from tests.stores.stored_driver import expected, new_run
 from wallaroo.engine.report import TaskReport
-from wallaroo.errors import PeerError, WallarooError
+from wallaroo.errors import PeerError, TakenOverError, WallarooError
+from wallaroo.instrumentation.tuning import Tuning
 from wallaroo.runtime.in_process import InProcessRunner
 from wallaroo.runtime.tasks.job import BatchJob
 from wallaroo.state.log.commits import Commit
+from wallaroo.state.store.objects import NoAnswerError
 from wallaroo.state.store.records import Kind
 from wallaroo.state.store.store_log import StoreLog
 from wallaroo.state.store.stored_checkpoint import StoredCheckpoint
@@ -144,3 +147,46 @@ def test_a_run_that_ends_while_a_commit_is_under_way_notes_no_end(tmp_path: Path
     newest = log.newest()
     assert newest is not None
     assert newest.head.kind is Kind.COMMITS
+
+
+def test_a_silent_store_is_named_and_holds_up_none_who_asks_for_the_owner(
+    tmp_path: Path,
+) -> None:
+    """The run's watch asks at intervals, and has the status to refresh meanwhile."""
+    objects = ModelObjects(Model())
+    has_waited = threading.Event()
+    answers = threading.Event()
+
+    def wait(seconds: float) -> None:
+        has_waited.set()
+        assert answers.wait(WAIT_S)
+
+    log = StoreLog(objects, sleep=wait, named_s=0.0)
+    assert log.fence(None, "checkpoint")
+    get = objects.get
+
+    def silent(key: str) -> bytes | None:
+        if not answers.is_set():
+            raise NoAnswerError("503")
+        return get(key)
+
+    vars(objects)["get"] = silent
+    stored = StoredCheckpoint(log, tmp_path, Tuning(owner_check_s=0.0))
+
+    stored.require()
+    assert has_waited.wait(WAIT_S)
+    stored.require()
+    assert stored.waiting_for == "the object store of model://place, which does not answer (503)"
+
+    answers.set()
+    while stored.waiting_for:
+        time.sleep(0.01)
+    assert StoreLog(objects).fence(log.last, "checkpoint")
+    with pytest.raises(TakenOverError):
+        require_for(stored, WAIT_S)
+
+
+def require_for(stored: StoredCheckpoint, seconds: float) -> None:
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends:
+        stored.require()

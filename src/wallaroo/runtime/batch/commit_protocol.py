@@ -38,6 +38,7 @@ from wallaroo.runtime.batch.housekeeping import Housekeeping
 from wallaroo.sinks.interface import SinkCommitter
 from wallaroo.sources.log import SourceLog, from_stored
 from wallaroo.state.checkpoint import Checkpoint
+from wallaroo.state.log.background import begun
 from wallaroo.state.log.commits import Commit
 from wallaroo.state.log.snapshots import in_force
 
@@ -66,22 +67,6 @@ def history_of(checkpoint: Checkpoint, sink: str) -> CommitHistory:
     return replace(
         checkpoint.commits.history(checkpoint.id, sink), owner=checkpoint.owner_of_output
     )
-
-
-def _begun(work: Callable[[], None]) -> Future[None]:
-    """Start work in a thread that does not keep the process alive."""
-    future: Future[None] = Future()
-
-    def run() -> None:
-        try:
-            work()
-        except BaseException as error:  # noqa: BLE001  # raised by the thread that waits
-            future.set_exception(error)
-        else:
-            future.set_result(None)
-
-    threading.Thread(target=run, name="wallaroo-commit", daemon=True).start()
-    return future
 
 
 class BatchProtocol:
@@ -174,7 +159,7 @@ class BatchProtocol:
             published.end()
             return commit
         self.last = commit
-        self._under_way = published, _begun(lambda: self._answered(published))
+        self._under_way = published, begun(lambda: self._answered(published), "wallaroo-commit")
         if self._housekeeping.sweeps_after(commit):
             self.settle()
         return commit

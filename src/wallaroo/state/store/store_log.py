@@ -53,6 +53,7 @@ FILES = "files"
 SWEPT = "swept"
 PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)  # between attempts; later ones wait as long as the last
 TRIES = 40  # some two minutes
+NAMED_S = 3.0  # without an answer: then the status names the store
 FIRST_TRIES = 6  # until the first answer, as a wrong address never answers
 READ_TRIES = 20  # while another run deletes what is read
 _log = logging.getLogger("wallaroo.run")
@@ -87,15 +88,21 @@ class StoreLog:
     """The log below a URL, as one run or reader sees it."""
 
     def __init__(
-        self, objects: ObjectStore, owner: str = "", sleep: Callable[[float], None] = time.sleep
+        self,
+        objects: ObjectStore,
+        owner: str = "",
+        sleep: Callable[[float], None] = time.sleep,
+        named_s: float = NAMED_S,
     ):
         self._objects = objects
         self._owner = owner
         self._sleep = sleep
+        self._named_s = named_s
         self.run = uuid.uuid4().hex
         self._last: Head | None = None  # the last object that this run wrote
         self._fences: tuple[int, ...] = ()
         self._tries = FIRST_TRIES
+        self._silence: tuple[float, str] | None = None  # since when (monotonic), and its cause
         self._appending = threading.Lock()
 
     @property
@@ -111,6 +118,14 @@ class StoreLog:
     def is_appending(self) -> bool:
         """Return whether another thread waits for the answer to what it adds."""
         return self._appending.locked()
+
+    @property
+    def waiting_for(self) -> str:
+        """Return in words that the store has not answered for a while; empty if it does."""
+        silence = self._silence
+        if silence is None or time.monotonic() - silence[0] < self._named_s:
+            return ""
+        return f"the object store of {self.url}, which does not answer ({silence[1]})"
 
     @property
     def last(self) -> Head:
@@ -133,10 +148,12 @@ class StoreLog:
                 attempt += 1
             else:
                 self._tries = TRIES
+                self._silence = None
                 return answer
 
     def _wait(self, attempt: int, tries: int, error: BaseException) -> None:
         """Wait before the next attempt.  Raises PeerError after the last one."""
+        self._silence = self._silence or (time.monotonic(), str(error))
         if attempt + 1 >= tries:
             raise PeerError(
                 f"the object store of {self.url} does not answer: {error}. What is committed "
@@ -369,6 +386,7 @@ class StoreLog:
             except (NoAnswerError, TakenKeyError) as error:
                 failure = error
             else:
+                self._silence = None
                 return True
             there = self.read(record.head.number)
             if there is not None:

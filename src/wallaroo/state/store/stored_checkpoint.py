@@ -23,8 +23,8 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from wallaroo.durable.folders import is_store_url, make_private
 from wallaroo.durable.whole_file import write_whole
 from wallaroo.errors import CheckpointError, WallarooError
 from wallaroo.instrumentation.tuning import DEFAULT, Tuning
+from wallaroo.state.log.background import begun
 from wallaroo.state.log.commit_record import Commit, body_of, commit_of
 from wallaroo.state.log.commit_segments import encode_segment
 from wallaroo.state.log.layout import (
@@ -102,8 +103,7 @@ class StoredCheckpoint:
         self._noted: dict[str, bytes] = {}  # the plan and the sinks' notes, as last sent
         self._apart: dict[str, int] = {}  # large files, by the number of the object that holds them
         self._images = _Images(log, root, tuning.image_every)
-        self._owner_check_s = tuning.owner_check_s
-        self._asked_s = time.monotonic()
+        self._owner = _OwnerQuestion(tuning.owner_check_s)
 
     @property
     def url(self) -> str:
@@ -287,7 +287,7 @@ class StoredCheckpoint:
         self._before = commit
         self._noted = noted
         self._apart.update((name, number) for name in apart)
-        self._asked_s = time.monotonic()
+        self._owner.answered()
         self._images.appended(len(payload), self._apart)
 
     def housekeep(self, commits: Iterable[Commit]) -> None:
@@ -298,18 +298,19 @@ class StoredCheckpoint:
 
     @property
     def waiting_for(self) -> str:
-        """Return an empty string: the log has a line while the store does not answer."""
-        return ""
+        """Return in words that the store does not answer; empty if it does."""
+        return self._log.waiting_for
 
     def require(self) -> None:
-        """Raise TakenOverError if another run owns the log; called at intervals."""
-        if time.monotonic() - self._asked_s < self._owner_check_s:
-            return
-        self.ask()
+        """Raise TakenOverError if another run owns the log, as it answered last.
+
+        The store is asked at intervals, and in another thread: it may be silent for long.
+        """
+        self._owner.require(self.ask)
 
     def ask(self) -> None:
         """Raise TakenOverError if another run owns the log."""
-        self._asked_s = time.monotonic()
+        self._owner.answered()
         number = self._log.last.number + 1
         while (other := self._log.read(number)) is not None:
             if other.head.run != self._log.run:
@@ -335,6 +336,30 @@ def cached_url(root: Path) -> str:
     except (FileNotFoundError, NotADirectoryError):
         return ""
     return str(note["url"])
+
+
+class _OwnerQuestion:
+    """The question whether this run owns the log, at intervals and in a thread of its own."""
+
+    def __init__(self, every_s: float):
+        self._every_s = every_s
+        self._asked_s = time.monotonic()
+        self._asking: Future[None] | None = None
+
+    def answered(self) -> None:
+        """Note an answer that is as good."""
+        self._asked_s = time.monotonic()
+
+    def require(self, ask: Callable[[], None]) -> None:
+        """Raise what the last question raised; begin the next one if it is time for it."""
+        asked = self._asking
+        if asked is not None:
+            if not asked.done():
+                return
+            self._asking = None
+            asked.result()
+        if time.monotonic() - self._asked_s >= self._every_s:
+            self._asking = begun(ask, "wallaroo-owner")
 
 
 class _Images:
