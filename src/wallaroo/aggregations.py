@@ -264,6 +264,7 @@ class MaxBy(_Named):
     """
 
     adds_up_exactly = True
+    _kept_by = ("ties",)  # parameters that decide what an accumulator keeps
     _exceeds: ClassVar[Callable[[Any, Any], Any]] = operator.gt
 
     def __init__(self, of: Of = None, *, ties: bool = False):
@@ -426,6 +427,7 @@ class TopN(_Named, Generic[Event]):
     """
 
     adds_up_exactly = True
+    _kept_by = ("n",)
 
     def __init__(self, n: int, by: Of = None):
         if not isinstance(n, int) or n < 1:

@@ -23,30 +23,42 @@ _WINDOWS = {
     "SessionWindowSpec": "session windows",
 }
 _SPEC = re.compile(r"^(\w+)\((.*)\)$")
+_PARAMETERS = re.compile(r"\((?:ties|n)=\w+\)")
 _DEFAULTS = {"0", "None", "'drop'"}
 
 
 def noted_accumulators(step: Any) -> str | None:
     """Return the note of the aggregation in windows or a join; None if there is none.
 
-    That of windows is noted only if it has parts: else its class, which is noted, says it all.
+    That of windows is noted only if it has parts or parameters: else its class, which is noted,
+    says it all.
     """
     over = getattr(getattr(step, "spec", None), "over", None)
     if over is not None:
         return _form_of(over.aggregation)
     aggregation = getattr(step, "aggregation", None)
-    return _form_of(aggregation) if _parts_of(aggregation) else None
+    has_more = _parts_of(aggregation) or _parameters_of(aggregation)
+    return _form_of(aggregation) if has_more else None
 
 
 def _form_of(aggregation: Any) -> str:
     cls = aggregation if inspect.isclass(aggregation) else type(aggregation)
     parts = _parts_of(aggregation)
     if not parts:
-        return f"{importable_module(cls.__module__)}.{cls.__qualname__}"
+        return (
+            f"{importable_module(cls.__module__)}.{cls.__qualname__}{_parameters_of(aggregation)}"
+        )
     if isinstance(aggregation, Filtered):
         return f"{_form_of(aggregation.whole)}.where(...)"
     inner = ", ".join(f"{name}={_form_of(part)}" for name, part in parts.items())
     return f"combine_of({inner})"
+
+
+def _parameters_of(aggregation: Any) -> str:
+    """Return the parameters that decide what an accumulator keeps, as they are written."""
+    names = getattr(aggregation, "_kept_by", ())
+    written = ", ".join(f"{name}={getattr(aggregation, name)!r}" for name in names)
+    return f"({written})" if written else ""
 
 
 def _parts_of(aggregation: Any) -> dict[str, Any]:
@@ -61,19 +73,19 @@ def _parts_of(aggregation: Any) -> dict[str, Any]:
 def changed_accumulators(name: str, was: Any, now: Any) -> str:
     """Return a sentence about a step whose stored accumulators are of another form, or "".
 
-    ``was`` and ``now`` are the notes of its state.  An earlier version noted no form: then nothing
-    is known.
+    ``was`` and ``now`` are the notes of its state.  Earlier versions noted no form, or no
+    parameters: then nothing is known of them.
     """
     before = was.get("accumulators")
     after = now.get("accumulators")
-    if before is None or before == after:
+    if before is None or before in (after, _PARAMETERS.sub("", after or "")):
         return ""
     return (
         f"Step '{name}' aggregated with {_short(before)}, now it does with "
         f"{_short(after or 'another aggregation')}: the accumulators in the checkpoint have the "
-        f"former's parts, in their order. Keep the parts' names, order and classes, or give the "
-        f"step another name, and drop what is stored with --allow-incompatible: the new one begins "
-        f"empty."
+        f"former's parts, in their order. Keep the parts' names, order, classes and parameters, or "
+        f"give the step another name, and drop what is stored with --allow-incompatible: the new "
+        f"one begins empty."
     )
 
 

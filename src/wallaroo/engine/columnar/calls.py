@@ -200,6 +200,10 @@ def returned(step: Step, output: Any, keys: Keys | None, count: int) -> Given | 
     if not got:
         return None
     if of is not None:
+        if isinstance(keys, RowTimes) and bool((of[1:] < of[:-1]).any()):
+            order = np.argsort(of, kind="stable")  # a row's watermark is that of the rows before it
+            rows = take(rows, order)
+            of = of[order]
         return (None if keys is None else keys.take(of)), rows
     if keys is None or got == count:
         return keys, rows

@@ -22,7 +22,7 @@ from tests.unit.dataflow.check.checked_steps import (
     tcp,
 )
 from wallaroo import sinks
-from wallaroo.aggregations import Count, Mean, Sum, combine_of
+from wallaroo.aggregations import Count, MaxBy, Mean, MinBy, Sum, TopN, combine_of
 from wallaroo.connectors.file.sink import FileSinkConfig
 from wallaroo.dataflow.plan.json import (
     Verdict,
@@ -207,6 +207,17 @@ def is_long(text: str) -> bool:
             "some=combine_of(m=Sum)",
         ),
         (joined_over(Count()), joined_over(Sum(len)), "'j' aggregated with Count, now it does"),
+        (
+            windows(MaxBy(len)),
+            windows(MaxBy(len, ties=True)),
+            "aggregated with MaxBy(ties=False), now it does with MaxBy(ties=True)",
+        ),
+        (windows(TopN(3, len)), windows(TopN(5, len)), "TopN(n=3), now it does with TopN(n=5)"),
+        (
+            windows(combine_of(m=MinBy(len))),
+            windows(combine_of(m=MinBy(len, ties=True))),
+            "now it does with combine_of(m=MinBy(ties=True))",
+        ),
     ],
 )
 def test_accumulators_are_not_read_as_those_of_another_aggregation(
@@ -227,6 +238,13 @@ def test_of_an_earlier_versions_accumulators_nothing_is_known() -> None:
     earlier = json.loads(now)
     del earlier["states"]["w"]["accumulators"]
     assert compare(json.dumps(earlier), now).verdict is Verdict.SAME
+
+
+def test_of_parameters_that_an_earlier_version_did_not_note_nothing_is_known() -> None:
+    now = windows(combine_of(m=MaxBy(len, ties=True), top=TopN(3, len)))
+    earlier = now.replace("(ties=True)", "").replace("(n=3)", "")
+    assert earlier != now
+    assert compare(earlier, now).verdict is Verdict.SAME
 
 
 def test_other_windows_are_reported_in_words() -> None:

@@ -201,3 +201,39 @@ def test_a_vectorized_step_that_loses_the_times_of_rows_says_so() -> None:
 
     with pytest.raises(UserCodeError, match=r"which time each has; return \(rows, indexes\)"):
         run_local(built, {"in": [b"x"]})
+
+
+BACKWARDS = np.dtype([("key", "S1"), ("at", "f8")])
+# 11, 13 and 13 are late: 15 came before them, and their window has fired
+IN_ORDER = [(b"b", 5), (b"a", 6), (b"b", 7), (b"b", 8), (b"a", 14), (b"b", 15), (b"a", 11)]
+IN_ORDER += [(b"b", 13), (b"b", 13), (b"b", 20), (b"a", 22)]
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 3])
+@pytest.mark.parametrize("batches", [1, 2, 3, len(IN_ORDER)])
+def test_rows_in_another_order_are_late_as_in_their_own(batches: int, tasks: int) -> None:
+    @wallaroo.batch_computation
+    def backwards(rows: np.ndarray) -> Any:
+        at = np.arange(len(rows))[::-1]
+        return rows[at], at
+
+    @wallaroo.batch_key_extractor
+    def key_of(rows: np.ndarray) -> Any:
+        return rows["key"]
+
+    config = wallaroo.TCPSourceConfig("in", "localhost", "0", wallaroo.fixed_layout(BACKWARDS))
+    counted = (
+        wallaroo.source("in", config)
+        .with_event_time("at")
+        .to(backwards)
+        .key_by(key_of)
+        .to(wallaroo.range_windows(wallaroo.seconds(5)).over(Count(), with_window=True, name="w"))
+    )
+    encoded = wallaroo.encoder(lambda w: f"{w.window.start // 10**9 - 10**9}:{w.value}\n")
+    built = wallaroo.build_application("b", counted.to_sink(wallaroo.StdoutSinkConfig(encoded)))
+    rows = np.array([(key, 1e9 + at) for key, at in IN_ORDER], BACKWARDS)
+
+    done = run_local(built, {"in": [row.tobytes() for row in rows]}, batches=batches, tasks=tasks)
+
+    assert sorted(done.text.split()) == ["10:1", "15:1", "20:1", "20:1", "5:1", "5:3"]
+    assert done.dropped == {"w": {"late": 3}}
