@@ -197,6 +197,8 @@ def test_what_cannot_be_is_refused_with_a_way_out(
     assert main(["state", "save", state, saved]) == 1
     assert "is not a checkpoint" in capsys.readouterr().err
     assert run_to_end(tmp_path, state) is None
+    assert main(["state", "save", state, f"{state}/inside"]) == 1
+    assert "inside is inside of the checkpoint" in capsys.readouterr().err
     assert main(["state", "save", state, saved]) == 0
     assert "saved commit " in capsys.readouterr().out
     assert main(["state", "save", state, saved]) == 1

@@ -51,6 +51,7 @@ def save(checkpoint: str, target: str, report: Report) -> Manifest:
     require_free(target)
     with ExitStack() as closing:
         root = _folder_of(checkpoint, closing)
+        _require_outside(root, target)
         picture = take_picture(root, closing)
         is_stored = is_store_url(target)
         folder = _scratch(closing) if is_stored else Path(target)
@@ -64,6 +65,14 @@ def save(checkpoint: str, target: str, report: Report) -> Manifest:
         if is_stored:
             upload(folder, manifest, target, report)
         return manifest
+
+
+def _require_outside(root: Path, target: str) -> None:
+    if not is_store_url(target) and Path(target).resolve().is_relative_to(root.resolve()):
+        raise CheckpointError(
+            f"{target} is inside of the checkpoint {root}, with which it would be removed. Choose "
+            f"a place outside."
+        )
 
 
 def _scratch(closing: ExitStack) -> Path:

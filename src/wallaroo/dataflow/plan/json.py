@@ -425,8 +425,8 @@ def _changes(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
         new = [name for name in after[part] if name not in before[part]]
         gone = [name for name in before[part] if name not in after[part]]
         yield from (f"{noun} '{name}' is new." for name in _unlike(new, gone))
-        left = "nothing waits for it" if noun == "Sink" else "it kept nothing"
-        yield from (f"{noun} '{name}' is gone; {left}." for name in _unlike(gone, new))
+        for name in _unlike(gone, new):
+            yield f"{noun} '{name}' is gone; {_what_left(noun, before[part][name], before)}."
     yield from _moved_sinks(before, after)
     yield from changed_joins(before.get("joins", {}), after.get("joins", {}))
     yield from changed_timing(before, after)
@@ -443,6 +443,18 @@ def _changes(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
                 f"Step '{name}' had on_error={was.get(name, STOP)!r} and has "
                 f"{now.get(name, STOP)!r} now."
             )
+
+
+def _what_left(noun: str, was: Any, before: dict[str, Any]) -> str:
+    """Return what became of what a source, sink or step kept."""
+    if noun == "Sink":
+        return "nothing waits for it"
+    if noun == "Step" and was == "event_time" and before["states"]:
+        return (
+            "windows, timers, joins and expiry in the checkpoint were kept by its times, and "
+            "events have others now"
+        )
+    return "it kept nothing"
 
 
 def _moved_sinks(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:

@@ -247,6 +247,17 @@ def test_of_parameters_that_an_earlier_version_did_not_note_nothing_is_known() -
     assert compare(earlier, now).verdict is Verdict.SAME
 
 
+def test_times_that_are_gone_are_reported() -> None:
+    def windows_of(pipeline: Any) -> str:
+        over = wallaroo.range_windows(wallaroo.seconds(60)).over(Count(), name="w")
+        return dumps(plan(pipeline.key_by(first_letter).to(over).to_sink(SINK)))
+
+    found = compare(windows_of(tcp("in").with_event_time(len)), windows_of(tcp("in")))
+
+    assert found.verdict is Verdict.CHANGED
+    assert "kept by its times, and events have others now" in " ".join(found.reasons)
+
+
 def test_other_windows_are_reported_in_words() -> None:
     (reason,) = compare(windows(Count()), windows(Count(), 120)).reasons
     assert "is that of Count over range windows (range 60 s, slide 60 s), now" in reason
