@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import socket
 import struct
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -107,3 +109,37 @@ def test_a_stop_while_workers_warm_up_ends_the_start(
     assert stopped.exception is None
     assert stopped.status().state == "stopped"
     assert list(spark_session.streams.active) == []
+
+
+RULES = """
+import wallaroo
+
+
+@wallaroo.computation("rule")
+def rule(value):
+    return "{label} " + value
+"""
+
+
+def test_an_edited_module_is_what_the_next_run_of_a_session_computes(
+    tmp_path: Path, spark_session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "in.txt").write_text("a\nb\n")
+    for number, label in enumerate(("first", "second")):
+        module = tmp_path / "edited_rule.py"
+        module.write_text(RULES.format(label=label))
+        os.utime(module, (10**9 + number, 10**9 + number))
+        importlib.invalidate_caches()
+        sys.modules.pop("edited_rule", None)
+        rule = importlib.import_module("edited_rule").rule
+        source = wallaroo.source("in", wallaroo.FileSourceConfig("in", tmp_path / "in.txt"))
+        sink = wallaroo.FileSinkConfig(tmp_path / f"{label}.txt", encoder=line)
+        application = wallaroo.build_application("edited", source.to(rule).to_sink(sink))
+        options = RunOptions(status_address=None, module_paths=(os.getcwd(), str(tmp_path)))
+        run = new_run(application, options, spark_session)
+        run.start()
+        assert run.wait(400)
+
+    assert (tmp_path / "first.txt").read_text() == "first a\nfirst b\n"
+    assert (tmp_path / "second.txt").read_text() == "second a\nsecond b\n"

@@ -12,7 +12,7 @@ import pickle
 import socket
 import sys
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -33,6 +33,7 @@ from wallaroo.state.log.storage import LocalStorage, Storage
 from wallaroo.state.views.view_folders import use_view
 from wallaroo.steps.kinds import Step
 from wallaroo.user_code.compact_pickles import pickled_by_values
+from wallaroo.user_code.loaded_modules import Stamps, forget_changed, stamps
 from wallaroo.user_code.references import pickle_by_name
 from wallaroo.user_code.session import pack_session, unpack_session
 from wallaroo.user_code.worker_mark import forbid_runs
@@ -90,6 +91,7 @@ class Deployment:
     user_output: UserOutput | None = None  # destination of user code's output; None: unchanged
     view: str = ""  # the name of hosts' views, if it is not the checkpoint's id
     session: bytes = b""  # classes of an interactive session (``wallaroo.user_code.session``)
+    modules: Stamps = field(default_factory=dict)  # the application's, as the driver has them
 
     @staticmethod
     def of(
@@ -105,7 +107,9 @@ class Deployment:
         """Return the deployment of a run under the checkpoint folder ``root``."""
         packed = pickle_by_name(plan)
         storage = LocalStorage(str(root), is_durable)
-        digest = hashlib.blake2b(packed, digest_size=8).hexdigest()
+        modules = stamps()
+        content = packed + repr(sorted(modules.items())).encode()
+        digest = hashlib.blake2b(content, digest_size=8).hexdigest()
         return Deployment(
             plan=packed,
             plan_id=digest,
@@ -118,6 +122,7 @@ class Deployment:
             is_durable=is_durable,
             stacks=stacks,
             session=pack_session(),
+            modules=modules,
         )
 
     @property
@@ -213,6 +218,7 @@ def plan_of(deployment: Deployment) -> Plan:
                 sys.path.insert(0, path)
         try:
             if not deployment.is_in_driver:
+                forget_changed(deployment.modules)
                 unpack_session(deployment.session)
             _plans[deployment.plan_id] = pickle.loads(deployment.plan)
         except (ImportError, AttributeError) as error:
