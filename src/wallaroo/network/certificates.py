@@ -1,4 +1,7 @@
-"""Check of a certificate as another host will check it."""
+"""Check of a certificate as another host will check it.
+
+Where it runs: driver.
+"""
 
 from __future__ import annotations
 
