@@ -41,6 +41,11 @@ class LittleDecoder(Decoder):
         return int(struct.unpack("<H", header)[0])
 
 
+class DigitsDecoder(Decoder):
+    def payload_length(self, header: bytes) -> int:
+        return int(header)
+
+
 class OddDecoder(Decoder):
     def payload_length(self, header: bytes) -> int:
         return 7
@@ -218,6 +223,24 @@ def test_pipelines_share_a_state_by_its_name() -> None:
     assert outputs(run) == [b"A 21;", b"B 11;"]
 
 
+class OtherBuilder:
+    def build(self) -> Decoder:
+        return Decoder()
+
+
+def shared_by(second: Any, keys: list[Any]) -> Any:
+    return (
+        wallaroo.ApplicationBuilder("App")
+        .new_pipeline("adding", source())
+        .to_state_partition(Add(), TotalsBuilder(), "totals", First(), ["a", "b"])
+        .done()
+        .new_pipeline("counting", source())
+        .to_state_partition(Count(), second, "totals", First(), keys)
+        .to_sink(sink())
+        .build()
+    )
+
+
 class Lower:
     def partition(self, word: str) -> str:
         return word[0].lower()
@@ -298,6 +321,26 @@ def test_a_decoders_header_is_found_out() -> None:
         (
             lambda: wallaroo.ApplicationBuilder("App").new_pipeline("w", source(OddDecoder())),
             "not as one unsigned number",
+        ),
+        (
+            lambda: wallaroo.ApplicationBuilder("App").new_pipeline("w", source(DigitsDecoder())),
+            "not as one unsigned number",
+        ),
+        (
+            lambda: builder().to_state_partition(Count(), TotalsBuilder(), "s", First(), [["a"]]),
+            "The partition key ['a'] is not hashable.",
+        ),
+        (
+            lambda: builder().to_state_partition(Count(), TotalsBuilder(), "s", First(), [1, 2, 1]),
+            "The partition key 1 is there twice.",
+        ),
+        (
+            lambda: shared_by(OtherBuilder(), ["a", "b"]),
+            "Pipelines 'adding' and 'counting' share it, and are of Totals and Decoder.",
+        ),
+        (
+            lambda: shared_by(TotalsBuilder(), ["a", "c"]),
+            "Pipelines 'adding' and 'counting' share it, and have different partition keys.",
         ),
         (lambda: builder().to_sink(sink()).to(Upper), "There is no open pipeline."),
         (lambda: builder().build(), "It is open."),

@@ -125,7 +125,7 @@ class ApplicationBuilder:
             _builder(state_builder),
             state_name,
             partition_function.partition,
-            frozenset(partition_keys) if partition_keys else None,
+            _distinct(partition_keys or []),
         )
         self._open("to_state_partition").steps.append(step)
         return self
@@ -275,13 +275,9 @@ class _GraphBuilder:
     def _with_state(
         self, pipeline: Pipeline[Any], state: str, users: dict[int, _Stateful]
     ) -> Pipeline[Any]:
+        self._require_same(state, users)
         partitions = {number: step.partition for number, step in users.items()}
-        key_lists = [step.keys for step in users.values()]
-        listed = (
-            None
-            if any(keys is None for keys in key_lists)
-            else frozenset[Any]().union(*(keys for keys in key_lists if keys is not None))
-        )
+        listed = next(iter(users.values())).keys
         find: kinds.Computation[Any, Any] = kinds.Computation(
             functions.keyed(partitions, listed), self._name(f"key of {state}"), kinds.SKIP
         )
@@ -296,6 +292,21 @@ class _GraphBuilder:
         )
         return pipeline.to(find).key_by(extract).to(compute)
 
+    def _require_same(self, state: str, users: dict[int, _Stateful]) -> None:
+        """Raise PipelineError if pipelines that share a state mean different ones."""
+        (first, one), *others = users.items()
+        for number, other in others:
+            names = f"Pipelines '{self._lines[first].name}' and '{self._lines[number].name}'"
+            classes = _class_of(state, one.builder), _class_of(state, other.builder)
+            what = ""
+            if classes[0] is not classes[1]:
+                what = f"are of {classes[0].__name__} and {classes[1].__name__}"
+            elif one.keys != other.keys:
+                what = "have different partition keys"
+            if what:
+                fix = "Give each of them a state name of its own, or the same state."
+                raise wrong(f"state '{state}'", f"{names} share it, and {what}.", fix)
+
     def _joined(self, streams: list[_Stream]) -> _Stream:
         first, *others = streams
         for other in others:
@@ -309,6 +320,22 @@ class _GraphBuilder:
         name = next(name for name in candidates if name not in self._names)
         self._names.add(name)
         return name
+
+
+def _distinct(keys: list[Hashable]) -> frozenset[Any] | None:
+    """Return partition keys as a set; None if there are none: any key counts."""
+    distinct: set[Any] = set()
+    for key in keys:
+        try:
+            is_repeated = key in distinct
+        except TypeError:
+            what = f"The partition key {key!r} is not hashable."
+            raise wrong("to_state_partition()", what, "Give texts, numbers or bytes.") from None
+        if is_repeated:
+            what = f"The partition key {key!r} is there twice."
+            raise wrong("to_state_partition()", what, "Give each key once.")
+        distinct.add(key)
+    return frozenset(distinct) or None
 
 
 def _builder(given: Any) -> Any:

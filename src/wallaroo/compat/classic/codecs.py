@@ -70,7 +70,11 @@ def _format(given: Any, length: int) -> str:
     header = bytes(range(1, length + 1)) if isinstance(length, int) else b""
     for format_ in _FORMATS.get(length, ()):
         order: Literal["big", "little"] = "big" if format_[0] == ">" else "little"
-        if given.payload_length(header) == int.from_bytes(header, order):
+        try:
+            number = given.payload_length(header)
+        except Exception:  # noqa: BLE001  # the user's code: it may read digits
+            break
+        if number == int.from_bytes(header, order):
             return format_
     what = (
         f"payload_length() of the decoder, a {type(given).__name__}, reads a header of {length!r} "
