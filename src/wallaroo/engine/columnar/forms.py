@@ -125,7 +125,10 @@ def _arrow_of_array(name: str, column: Array) -> pa.Array:
 def _has_zero_inside(texts: Array) -> bool:
     """Return whether a text has a zero before another character: Arrow would end it there."""
     size = 1 if texts.dtype.kind == "S" else 4
-    characters = texts.view(f"u{size}").reshape(len(texts), -1)
+    width = texts.dtype.itemsize // size
+    if width < 2:
+        return False
+    characters = texts.view(f"u{size}").reshape(len(texts), width)
     return bool(((characters[:, :-1] == 0) & (characters[:, 1:] != 0)).any())
 
 

@@ -404,3 +404,8 @@ def test_scalars_of_numpy_are_values_and_beside_a_time_in_a_block_of_their_own(s
     with pytest.raises(Inconvertible, match="column 'v' has values of several types"):
         as_arrow([{"v": NOON}, {"v": scalar}])
     assert as_arrow([{"v": NOON}, {"v": NOON}])["v"].to_pylist() == [NOON.item()] * 2
+
+
+@pytest.mark.parametrize("dtype", ["S4", "U4", "V4", "S0", "M8[ns]"])
+def test_a_block_without_rows_has_its_columns(dtype: str) -> None:
+    assert as_arrow(np.empty(0, [("v", dtype)])).schema.names == ["v"]
