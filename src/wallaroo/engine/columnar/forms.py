@@ -8,7 +8,7 @@ floats.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from itertools import chain
@@ -203,8 +203,30 @@ def _without_scalars(name: str, values: list[Any]) -> list[Any]:
 def _inferred(values: list[Any]) -> pa.Array:
     try:
         return pa.array(values)
-    except OverflowError:  # integers of 64 bits without a sign
-        return pa.array(values, pa.uint64())
+    except OverflowError:  # integers of 64 bits without a sign, which Arrow does not infer
+        kind = pa.infer_type(list(map(_without_size, values)))
+        return pa.array(values, _unsigned(kind, values))
+
+
+def _without_size(value: Any) -> Any:
+    """Return a value of the same type in which integers are small."""
+    if isinstance(value, list):
+        return list(map(_without_size, value))
+    if isinstance(value, dict):
+        return {name: _without_size(each) for name, each in value.items()}
+    return 0 if type(value) is int else value
+
+
+def _unsigned(kind: Any, values: Iterable[Any]) -> Any:
+    """Return a type whose integers have no sign if some of them need all bits."""
+    some = [value for value in values if value is not None]
+    if pa.types.is_list(kind):
+        return pa.list_(_unsigned(kind.value_type, chain.from_iterable(some)))
+    if pa.types.is_struct(kind):
+        parts = [(field, [value.get(field.name) for value in some]) for field in kind]
+        return pa.struct([field.with_type(_unsigned(field.type, own)) for field, own in parts])
+    needs_all = pa.types.is_int64(kind) and any(value >= 1 << 63 for value in some)
+    return pa.uint64() if needs_all else kind
 
 
 def _python_kind(kind: type[Any]) -> type[Any]:
