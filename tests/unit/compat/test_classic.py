@@ -139,7 +139,7 @@ def test_computations_and_state_partitions_run() -> None:
     )
     run = local(application, words=[b"a", b"b", b"-", b"a", b"c", b"c"])
     assert outputs(run) == [b"A 1;", b"A 2;", b"B 1;"]
-    assert run.errors == {"key of totals": 2}
+    assert run.dropped["key of totals"] == {"filtered": 2}
 
 
 def test_a_state_for_all_events() -> None:
@@ -165,6 +165,76 @@ def test_keys_may_be_any_hashable_objects(partition: Any, keys: list[Any]) -> No
         b"a 2;",
         b"b 1;",
     ]
+
+
+class Letter:
+    """A key that is known by its letter, and has the default repr."""
+
+    def __init__(self, letter: str):
+        self.letter = letter
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Letter) and other.letter == self.letter
+
+    def __hash__(self) -> int:
+        return hash(self.letter)
+
+
+class ByLetter:
+    def partition(self, word: str) -> Letter:
+        return Letter(word[0])
+
+
+class ByList:
+    def partition(self, word: str) -> list[str]:
+        return [word]
+
+
+def counted(partition: Any, *keys: Any, before: type[Any] | None = None) -> Any:
+    lines = builder() if before is None else builder().to(before)
+    partitioned = lines.to_state_partition(Count(), TotalsBuilder(), "totals", partition, *keys)
+    return partitioned.to_sink(sink()).build()
+
+
+def test_keys_that_are_objects_are_known_by_equality() -> None:
+    application = counted(ByLetter(), [Letter("a"), Letter("b")])
+    again = pickle.loads(cloudpickle.dumps(Letter("a")))
+    assert again == Letter("a")
+
+    run = local(application, words=[b"a", b"b", b"a", b"c", b"a"])
+
+    assert outputs(run) == [b"a 1;", b"a 2;", b"a 3;", b"b 1;"]
+
+
+class Unsendable:
+    """Returns objects that no other process can read."""
+
+    def name(self) -> str:
+        return "unsendable"
+
+    def compute(self, word: str) -> Any:
+        return [word, lambda: word]
+
+
+class ByFirst:
+    def partition(self, pair: list[Any]) -> str:
+        return str(pair[0])
+
+
+@pytest.mark.parametrize(
+    ("application", "why"),
+    [
+        (counted(ByLetter()), "a Letter, whose repr\\(\\) is its address"),
+        (counted(ByList(), ["a"]), r"the partition key \['a'\] is not hashable"),
+        (counted(ByFirst(), ["a", "b"], before=Unsendable), "pickle"),
+    ],
+    ids=["address", "unhashable", "unsendable"],
+)
+def test_an_event_that_has_no_key_or_cannot_be_sent_ends_the_run(
+    application: Any, why: str
+) -> None:
+    with pytest.raises(UserCodeError, match=why):
+        run_local(application, {"words": [b"a", b"b"]}, tasks=2)
 
 
 class Forgetful:

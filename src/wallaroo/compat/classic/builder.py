@@ -112,7 +112,7 @@ class ApplicationBuilder:
         """Add a computation on a state object per key.
 
         If ``partition_keys`` are given, an event whose key is not among them is dropped, and
-        counted as skipped.
+        counted as filtered.
         """
         self._check_instances("to_state_partition", computation, state_builder)
         if partition_keys is not None and not isinstance(partition_keys, list):
@@ -278,8 +278,9 @@ class _GraphBuilder:
         self._require_same(state, users)
         partitions = {number: step.partition for number, step in users.items()}
         listed = next(iter(users.values())).keys
+        keys = None if listed is None else functions.listed_keys(listed)
         find: kinds.Computation[Any, Any] = kinds.Computation(
-            functions.keyed(partitions, listed), self._name(f"key of {state}"), kinds.SKIP
+            functions.keyed(partitions, keys), self._name(f"key of {state}")
         )
         extract: kinds.KeyExtractor[Any, Any] = kinds.KeyExtractor(
             functions.key_of, self._name(f"partition of {state}")

@@ -6,16 +6,14 @@ pipelines that share a state run as one stream, and each step acts on its own pi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+import pickle
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from hashlib import blake2b
 from typing import Any
 
 Key = str | bytes | int
 Event = tuple[Any, ...]
 Act = Callable[[Any], list[Any]]
-
-
-class UnknownPartitionKeyError(KeyError):
-    """Event whose key is not in the list of partition keys.  Wallaroo drops the event."""
 
 
 class ClassicState:
@@ -28,15 +26,6 @@ class ClassicState:
 
     def __repr__(self) -> str:
         return repr(self.value)
-
-
-class Failure:
-    """Exception of a partition function, carried to `key_of`, which raises it."""
-
-    __slots__ = ("error",)
-
-    def __init__(self, error: BaseException):
-        self.error = error
 
 
 def tagged(pipeline: int) -> Callable[[Any], Event]:
@@ -68,39 +57,54 @@ def _act(computation: Any) -> Act:
 
 def plain_key(key: Hashable) -> Key:
     """Return a partition key as a current key; any other object is named by its repr."""
-    return key if isinstance(key, str | bytes | int) else repr(key)
+    if isinstance(key, str | bytes | int):
+        return key
+    if type(key).__repr__ is object.__repr__:
+        raise TypeError(
+            f"the partition function returned a {type(key).__name__}, whose repr() is its address; "
+            "define __repr__ so that equal keys have equal ones, or list the partition keys"
+        )
+    return repr(key)
+
+
+def listed_keys(keys: Iterable[Hashable]) -> dict[Hashable, Key]:
+    """Return partition keys with the current keys in their places."""
+    return {key: _listed_key(key) for key in keys}
+
+
+def _listed_key(key: Hashable) -> Key:
+    if type(key).__repr__ is not object.__repr__:
+        return plain_key(key)
+    return f"{type(key).__name__} {blake2b(pickle.dumps(key, 5), digest_size=8).hexdigest()}"
 
 
 def keyed(
-    partitions: Mapping[int, Callable[[Any], Any]], known: frozenset[Any] | None
-) -> Callable[[Event], Event]:
+    partitions: Mapping[int, Callable[[Any], Any]], listed: Mapping[Hashable, Key] | None
+) -> Callable[[Event], Event | None]:
     """Return the function that determines an event's key.
 
-    A key that is not in ``known`` is an UnknownPartitionKeyError; an exception of the user's
-    function is kept for `key_of`.
+    An event whose key is not in ``listed`` is dropped, as Wallaroo dropped it.
     """
 
-    def find(event: Event) -> Event:
+    def find(event: Event) -> Event | None:
         partition = partitions.get(event[0])
         if partition is None:
             return (*event, "")
+        key = partition(event[1])
+        if listed is None:
+            return (*event, plain_key(key))
         try:
-            key = partition(event[1])
-        except Exception as error:  # noqa: BLE001  # the user's function
-            return (*event, Failure(error))
-        if known is not None and key not in known:
-            raise UnknownPartitionKeyError(key)
-        return (*event, plain_key(key))
+            own = listed.get(key)
+        except TypeError:
+            raise TypeError(f"the partition key {key!r:.80} is not hashable") from None
+        return None if own is None else (*event, own)
 
     return find
 
 
 def key_of(event: Event) -> Key:
-    """Return the key, or raise the partition function's exception."""
-    key = event[2]
-    if isinstance(key, Failure):
-        raise key.error
-    return key  # type: ignore[no-any-return]  # a Key
+    """Return the key."""
+    return event[2]  # type: ignore[no-any-return]  # a Key
 
 
 def stateful(computations: Mapping[int, Any]) -> Callable[[Event, Any], list[Event]]:
