@@ -14,8 +14,8 @@ class TLS:
 
     A listening side has its ``certificate`` (with the chain) and ``key``; with ``ca`` it accepts
     only clients whose certificates one of these signed.  A sink has ``ca``, which signed the
-    receiver's certificate (without it: those that this system trusts); ``certificate`` and ``key``
-    if the receiver asks for them.
+    receiver's certificate, and trusts no others (without it: those that this system trusts);
+    ``certificate`` and ``key`` if the receiver asks for them.
 
     The oldest version spoken is TLS 1.2, as Python's defaults have it.
     """

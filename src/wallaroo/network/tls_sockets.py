@@ -15,7 +15,7 @@ import ssl
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -57,10 +57,12 @@ def server_context(tls: TLS) -> ssl.SSLContext:
     """Return a listening side's context.  Raises PeerError that names an unusable file."""
     if not tls.certificate:
         raise PeerError("TLS: who listens needs a certificate. Name its PEM file and its key's.")
-    context = _listening()
-    _load(context, tls)
-    if tls.ca:
-        context.verify_mode = ssl.CERT_REQUIRED
+    with _usable(tls):
+        context = _listening()
+        context.load_cert_chain(tls.certificate, tls.key or None)
+        if tls.ca:
+            context.load_verify_locations(tls.ca)
+            context.verify_mode = ssl.CERT_REQUIRED
     return context
 
 
@@ -73,21 +75,23 @@ def _listening() -> ssl.SSLContext:
 
 def client_context(tls: TLS) -> ssl.SSLContext:
     """Return a client's context, which checks names.  Raises PeerError with the file."""
-    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
-    _load(context, tls)
+    with _usable(tls):
+        # `load_verify_locations` would add to the system's authorities
+        context = ssl.create_default_context(cafile=tls.ca or None)
+        if tls.certificate:
+            context.load_cert_chain(tls.certificate, tls.key or None)
     return context
 
 
-def _load(context: ssl.SSLContext, tls: TLS) -> None:
+@contextlib.contextmanager
+def _usable(tls: TLS) -> Iterator[None]:
+    """Turn the error for an unusable file into a PeerError that names it."""
     files = [path for path in (tls.certificate, tls.key, tls.ca) if path]
     for path in files:
         if not Path(path).is_file():
             raise PeerError(f"TLS: {path} is not a file. Give the path of a PEM file.")
     try:
-        if tls.certificate:
-            context.load_cert_chain(tls.certificate, tls.key or None)
-        if tls.ca:
-            context.load_verify_locations(tls.ca)
+        yield
     except (ssl.SSLError, OSError) as error:
         raise PeerError(
             f"TLS: {', '.join(files)} cannot be used: {_reason(error)}. Are they PEM files, and "

@@ -91,6 +91,20 @@ def test_a_server_that_is_away_is_waited_for_and_named(
     assert hook.taken() == [b"1"]
 
 
+def test_named_authorities_are_trusted_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system's are not, which the client's library would load by itself."""
+    server = make_certificate(tmp_path, "server")
+    monkeypatch.setenv("SSL_CERT_FILE", server.certificate)
+    other = TLS(ca=make_certificate(tmp_path, "other").certificate)
+    with running_hook(tls=server) as hook:
+        committed(HTTPSinkConfig(hook.url), tmp_path, b"1").close(DRAIN_S)
+        with pytest.raises(PeerError, match="CERTIFICATE_VERIFY_FAILED"):
+            committed(HTTPSinkConfig(hook.url, tls=other), tmp_path, b"2").close(DRAIN_S)
+    assert hook.taken() == [b"1"]
+
+
 @pytest.mark.parametrize("is_encrypted", [False, True])
 def test_an_answer_that_trickles_in_is_given_up_and_the_output_sent_again(
     tmp_path: Path,
