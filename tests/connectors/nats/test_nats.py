@@ -16,6 +16,7 @@ from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import quote
 
 import psutil
 import pytest
@@ -489,6 +490,16 @@ class TestOnAServer:
         assert "Authorization Violation. Nothing is lost" in put
         assert "secret" not in f"{read.value}{put}"
 
+    def test_each_server_gets_the_password_that_its_address_encodes(self, tmp_path: Path) -> None:
+        """The client decodes nothing by itself."""
+        password = "p@s:s/?#%2C,w"
+        (dead,) = free_ports(1)
+        with running_nats(tmp_path / "nats", f"me:{password}") as server:
+            own = f"nats://me:{quote(password, safe='')}@127.0.0.1:{server.port}"
+            for url in (own, f"nats://other:secret@127.0.0.1:{dead}, {own}"):
+                with pytest.raises(PeerError, match="stream not found"):
+                    list(iter(source("s", url).open_feed(b"").next_run, None))
+
 
 class Unanswered:
     """A client of a server where nothing takes a message, and which is slow to say why."""
@@ -576,6 +587,14 @@ def test_an_address_that_cannot_be_read_is_named(tmp_path: Path, url: str) -> No
         source("s", url).open_feed(b"")
     with pytest.raises(PeerError, match=r"Sink 's' .*: the address cannot be read: "):
         NATSSinkConfig(url, "out").committer("s", tmp_path, True)
+
+
+@pytest.mark.parametrize("url", ["nats://me:sec,ret@h", "nats://me:1,ret@h", "nats://me:sec,h"])
+def test_a_comma_in_a_password_is_refused_without_a_part_of_it(url: str) -> None:
+    with pytest.raises(PeerError, match="a comma in a password is written as %2C") as refused:
+        source("s", url).open_feed(b"")
+    assert "sec" not in str(refused.value)
+    assert "ret" not in str(refused.value)
 
 
 @pytest.mark.parametrize("subject", ["a b", "a.>", "*", "a..b", "", "a\n"])

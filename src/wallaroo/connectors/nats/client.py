@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import random
+import re
 import ssl
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import nats
 from nats.errors import (
@@ -37,7 +40,9 @@ _LASTING = (
     SecureConnWantedError,
     ssl.SSLCertVerificationError,
 )
-_REFUSALS = ("authorization violation", "authentication", "permissions violation")
+_SERVER = re.compile(r"(\[[^]\s]+\]|[^\s:/?#\[\]]+)(:[0-9]{1,5})?(?=[/?#]|$)")
+_FORM = "nats://[user:password@]host:port, or tls://; a comma in a password is written as %2C"
+_REFUSALS = ("authorization violation", "authentication", "permissions violation", "connect url")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,28 +56,39 @@ class Server:
     @property
     def place(self) -> str:
         """Return the servers' name for errors, without passwords."""
-        return f"NATS at {', '.join(map(_without_login, addresses_of(self.url)))}"
+        return f"NATS at {', '.join(address.place for address in addresses_of(self.url))}"
 
 
-def addresses_of(url: str) -> list[str]:
-    """Return the addresses.  Raises ValueError if one cannot be read.
+class Address(NamedTuple):
+    """One server; ``login`` has the options of a connection that hold secrets."""
 
-    >>> addresses_of("nats://one:4222, two")
-    ['nats://one:4222', 'nats://two']
+    place: str
+    login: dict[str, str]
+
+
+def addresses_of(url: str) -> list[Address]:
+    """Return the addresses.  Raises ValueError, without a secret, if one cannot be read.
+
+    >>> addresses_of("nats://me:p%2Cw@one:4222, two")
+    [Address(place='nats://one:4222', login={'user': 'me', 'password': 'p,w'}), \
+Address(place='nats://two', login={})]
     """
     parts = [part.strip() for part in url.split(",") if part.strip()]
-    for part in parts:
-        scheme, is_there, rest = part.partition("://")
-        if (is_there and scheme not in ("nats", "tls")) or not (rest or scheme):
-            raise ValueError(f"'{_without_login(part)}' is not a nats:// or tls:// address")
     if not parts:
         raise ValueError("it is empty")
-    return [part if "://" in part else f"nats://{part}" for part in parts]
-
-
-def _without_login(address: str) -> str:
-    scheme, between, rest = address.rpartition("://")
-    return f"{scheme}{between}{rest.rpartition('@')[2]}"
+    addresses = []
+    for number, part in enumerate(parts, 1):
+        scheme, mark, rest = part.partition("://") if "://" in part else ("nats", "", part)
+        login, at, place = rest.rpartition("@")
+        server = _SERVER.match(place)
+        is_rest_of_password = number > 1 and at and not mark
+        if server is None or scheme not in ("nats", "tls") or is_rest_of_password:
+            raise ValueError(f"part {number} is not {_FORM}")
+        user, colon, password = login.partition(":")
+        options = {"user": user, "password": password} if colon else {"token": user}
+        decoded = {name: unquote(value) for name, value in options.items() if at}
+        addresses.append(Address(f"{scheme}://{server[0]}", decoded))
+    return addresses
 
 
 def server_of(config: NATSSourceConfig[Any] | NATSSinkConfig, user: str) -> Server:
@@ -85,6 +101,18 @@ def server_of(config: NATSSourceConfig[Any] | NATSSinkConfig, user: str) -> Serv
 
 async def connected(server: Server) -> Any:
     """Connect; the client does not connect again by itself.  Raises one of its errors."""
+    addresses = addresses_of(server.url)
+    *others, last = random.sample(addresses, len(addresses))  # as the client does
+    for address in others:
+        try:
+            return await _connected_to(address, server)
+        except ERRORS.types as error:
+            if not _is_transient(error):
+                raise
+    return await _connected_to(last, server)
+
+
+async def _connected_to(address: Address, server: Server) -> Any:
     seen: list[Exception] = []
 
     async def note(error: Exception) -> None:
@@ -94,7 +122,7 @@ async def connected(server: Server) -> Any:
     if server.credentials:
         options["user_credentials"] = server.credentials
     connecting = nats.connect(
-        addresses_of(server.url),
+        address.place,
         name="wallaroo",
         error_cb=note,
         allow_reconnect=False,
@@ -103,6 +131,7 @@ async def connected(server: Server) -> Any:
         connect_timeout=int(TIMEOUT_S),
         ping_interval=PING_S,
         **options,
+        **address.login,  # the client does not decode the login of a URL
     )
     try:
         return await asyncio.wait_for(connecting, 2 * TIMEOUT_S)

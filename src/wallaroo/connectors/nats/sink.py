@@ -32,8 +32,8 @@ class NATSSinkConfig(QueuedSinkConfig):
     came within its ``duplicate_window`` (two minutes, unless the stream is configured otherwise).
 
     A stream has to accept the subjects; with ``stream`` it has to be this one.  ``url`` is
-    ``nats://[user:password@]host:port``, ``tls://``, or several, separated by commas;
-    ``credentials`` is a ``.creds`` file.  Needs nats-py where the driver runs.
+    ``nats://[user:password@]host:port``, ``tls://``, or several, separated by commas; a password is
+    percent-encoded.  ``credentials`` is a ``.creds`` file.  Needs nats-py where the driver runs.
     """
 
     kind: ClassVar[str] = "nats"

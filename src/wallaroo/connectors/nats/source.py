@@ -34,8 +34,8 @@ class NATSSourceConfig(SourceConfig[Event]):
     stream that limits the messages of a subject, numbers that are missing show no loss.
 
     ``url`` is ``nats://[user:password@]host:port``, ``tls://``, or several, separated by commas;
-    ``credentials`` is a ``.creds`` file.  The stream must exist.  Needs nats-py on the driver's
-    host.
+    a password is percent-encoded.  ``credentials`` is a ``.creds`` file.  The stream must exist.
+    Needs nats-py on the driver's host.
     """
 
     kind: ClassVar[str] = "nats"
