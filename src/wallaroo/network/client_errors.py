@@ -28,8 +28,8 @@ class ClientErrors:
 
 @contextmanager
 def readable_address(user: str) -> Iterator[None]:
-    """Turn the ValueError for an address into a PeerError that names its source or sink."""
+    """Turn the error for an address into a PeerError that names its source or sink."""
     try:
         yield
-    except ValueError as error:
+    except (ValueError, TypeError, SyntaxError, OSError) as error:  # what its query may cause
         raise PeerError(f"{user}: the address cannot be read: {error}.") from None

@@ -62,7 +62,7 @@ class SchemaRegistry:
                 Problem(
                     "SchemaRegistry",
                     "",
-                    f"url={self.place!r} is not an address.",
+                    "The url is not an address.",
                     "Give http://host:port, or https://.",
                 )
             )

@@ -8,7 +8,11 @@ from __future__ import annotations
 import re
 from hashlib import blake2b
 
-_SECRET = re.compile(r"(?i)\b(?:ssl)?password\s*=\s*(?:'(?:[^'\\]|\\.)*'|\S*)\s*")
+from wallaroo.network.urls import place_and_query
+
+_VALUE = r"(?:'(?:[^'\\]|\\.)*(?:'|$)|\\.|[^\s'\\])*"
+_SECRET = re.compile(rf"(?i)\b(?:ssl)?password\s*=\s*{_VALUE}\s*")
+_is_of_libpq = re.compile(r"\s*\w+\s*=").match
 
 
 def without_secrets(address: str) -> str:
@@ -22,9 +26,8 @@ def without_secrets(address: str) -> str:
     >>> without_secrets("http://h/x?key=1") == without_secrets("http://h/x?key=2")
     False
     """
-    scheme, mark, rest = address.partition("://")
-    if not mark:
+    if _is_of_libpq(address):
         return _SECRET.sub("", address).strip()
-    place, _, query = rest.rpartition("@")[2].partition("?")
+    place, query = place_and_query(address)
     digest = f"?{blake2b(query.encode(), digest_size=4).hexdigest()}" if query else ""
-    return f"{scheme}://{place}{digest}"
+    return f"{place}{digest}"

@@ -31,8 +31,12 @@ class ServerSourceConfig(SourceConfig[Event]):
             raise self._wrong(f"path={self.path!r} does not begin with /.", "Write '/events', say.")
         if self.max_size < 1:
             raise self._wrong(f"max_size={self.max_size!r} is not a size.", "Give bytes.")
-        if not self.token.isascii():
-            raise self._wrong("The token cannot be sent in a header.", "Use ASCII characters.")
+        if (
+            not (self.token.isascii() and self.token.isprintable())
+            or self.token.strip() != self.token
+        ):
+            fix = "Use ASCII characters, and no newline or spaces at its ends (strip() it)."
+            raise self._wrong("The token cannot be sent in a header.", fix)
 
     def refusal(self, path: str, authorization: str | None) -> HTTPStatus | None:
         """Return the status that refuses a request for its path or token, if any."""

@@ -5,8 +5,13 @@ Where it runs: where the application is built; pure.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
+
+# what HTTP allows (RFC 9110, 5.1 and 5.5)
+_is_header_name = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+").fullmatch
+_is_header_value = re.compile(r"[\t\x20-\x7e\x80-\xff]*").fullmatch
 
 
 class Configuration(Protocol):
@@ -70,3 +75,14 @@ def keep_dict(config: Configuration, option: str) -> None:
         what = f"{option} is of the type {type(value).__name__}, not a dict."
         raise config._wrong(what, f"Give {option}={{'name': 'value'}}.") from None
     object.__setattr__(config, option, copy)
+
+
+def keep_headers(config: Configuration, option: str) -> None:
+    """Keep headers as a dict of its own; raise WallarooParameterError if one cannot be sent."""
+    keep_dict(config, option)
+    headers: dict[Any, Any] = getattr(config, option)
+    for name, value in headers.items():
+        text = value.decode("latin-1") if isinstance(value, bytes) else str(value)
+        if not (_is_header_name(str(name)) and _is_header_value(text)):
+            fix = "Use letters, digits and - in its name, and no newline in its value (strip() it)."
+            raise config._wrong(f"The header {name!r} cannot be sent.", fix)

@@ -322,6 +322,14 @@ def test_a_name_that_is_too_long_is_not_waited_for() -> None:
     assert not ERRORS.is_transient(ShortStringTooLong("k"))
 
 
+@pytest.mark.parametrize("options", ["{'ca_certs': 'missing.pem'}", "{'", "5"])
+def test_tls_options_that_cannot_be_read_are_an_error_of_the_address(options: str) -> None:
+    url = f"amqps://me:secret@h/?ssl_options={options}"
+    with pytest.raises(PeerError, match="Source 'in': the address cannot be read") as refused:
+        RabbitMQSourceConfig("in", "q", url, Json(str).decoder).open_feed(b"")
+    assert "secret" not in str(refused.value)
+
+
 def test_a_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wallaroo.connectors.rabbitmq.consumer", None)
     monkeypatch.setitem(sys.modules, "wallaroo.connectors.rabbitmq.committer", None)

@@ -385,10 +385,12 @@ def _broken(committer: Any, eventually: Eventually) -> WallarooError:
 def test_a_server_that_is_not_there_is_waited_for_and_named() -> None:
     (port,) = free_ports(1)
     run = (
-        RedisSourceConfig("a", "in", f"redis://:secret@127.0.0.1:{port}").open_feed(b"").next_run()
+        RedisSourceConfig("a", "in", f"redis://:secret@127.0.0.1:{port}/0?password=secret")
+        .open_feed(b"")
+        .next_run()
     )
     assert run is not None
-    assert run.problem.startswith(f"Redis at redis://127.0.0.1:{port}: Error 111")
+    assert run.problem.startswith(f"Redis at redis://127.0.0.1:{port}/0: Error 111")
     assert run.pause_s > 0
 
 
@@ -422,9 +424,9 @@ def test_a_wrong_configuration_is_refused(make: Any, words: str) -> None:
 
 def test_an_address_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(PeerError, match="the address cannot be read"):
-        RedisSourceConfig("a", "s", "redis://host:port").open_feed(b"")
+        RedisSourceConfig("a", "s", "redis://host?db=x").open_feed(b"")
     with pytest.raises(PeerError, match="the address cannot be read"):
-        RedisSinkConfig("redis://host:port", stream="s").committer("s", tmp_path, True)
+        RedisSinkConfig("redis://host?db=x", stream="s").committer("s", tmp_path, True)
 
 
 def test_a_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

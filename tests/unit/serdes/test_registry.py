@@ -296,7 +296,7 @@ def test_a_login_is_sent_and_a_wrong_one_ends_the_run() -> None:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: SchemaRegistry("h:80"), "url='h:80' is not an address"),
+        (lambda: SchemaRegistry("h:80"), "The url is not an address"),
         (
             lambda: Avro(READING, schema_registry=SchemaRegistry("http://h")).encoder,
             "subject is not named",

@@ -22,14 +22,17 @@ from wallaroo.sinks import (
     RedisSinkConfig,
     RollingSinkConfig,
     UDPSinkConfig,
+    WebSocketSinkConfig,
 )
 from wallaroo.sources import (
     FilesSourceConfig,
+    HTTPSourceConfig,
     KafkaSourceConfig,
     NATSSourceConfig,
     PostgresSourceConfig,
     SparkSourceConfig,
     SQLiteSourceConfig,
+    WebSocketSourceConfig,
 )
 
 NAN = float("nan")
@@ -43,6 +46,9 @@ postgres = partial(PostgresSourceConfig, name="s", dsn="", table="t", column="id
 sqlite = partial(SQLiteSourceConfig, name="s", path="a.db", table="t")
 rolling = partial(RollingSinkConfig, "out")
 delta = partial(DeltaSinkConfig, "out", columns=COLUMNS)
+web_sink = partial(HTTPSinkConfig, "http://h")
+web_source = partial(WebSocketSourceConfig, "s", "ws://h", DECODER)
+hooks = partial(HTTPSourceConfig, "s", "127.0.0.1", 0, DECODER)
 tcp = partial(wallaroo.TCPSourceConfig, "s", "127.0.0.1", 0, DECODER)
 
 
@@ -80,15 +86,23 @@ tcp = partial(wallaroo.TCPSourceConfig, "s", "127.0.0.1", 0, DECODER)
         (partial(UDPSinkConfig, "h", 1), "per_s", 1.5, "per_s=1.5 sends nothing"),
         (partial(RedisSinkConfig, "redis://h", stream="s"), "max_length", 1.5, "cannot be kept"),
         (partial(NATSSourceConfig, "s", "s", "nats://h"), "start", NAN, "is not a number"),
-        (partial(HTTPSinkConfig, "http://h"), "retries", NAN, "retries=nan is not a number"),
-        (partial(HTTPSinkConfig, "http://h"), "timeout_s", "5", "is not a time"),
-        (partial(HTTPSinkConfig, "http://h"), "headers", 5, "headers is of the type int"),
+        (web_sink, "retries", NAN, "retries=nan is not a number"),
+        (web_sink, "timeout_s", "5", "is not a time"),
+        (web_sink, "headers", 5, "headers is of the type int"),
         (partial(PostgresSinkConfig, "", "t"), "columns", ("a", "a"), "columns names 'a' twice"),
         (tcp, "max_size", 0, "max_size=0 is not a size"),
         (tcp, "max_size", "5", "max_size='5' is not a size"),
         (partial(SparkSourceConfig, "s", print), "every_s", "5", "every_s='5' is not a time"),
         (partial(SparkSourceConfig, "s", print), "conf", 5, "conf is of the type int"),
         (partial(FilesSourceConfig, "s", "s3://b"), "options", 5, "options is of the type int"),
+        (web_sink, "headers", {"A": "Bearer x\n"}, r"The header 'A' cannot be sent.*strip"),
+        (web_sink, "headers", {"A": b"x\r\ny"}, "The header 'A' cannot be sent"),
+        (web_sink, "headers", {"A": "\u20ac"}, "The header 'A' cannot be sent"),
+        (web_sink, "headers", {"A b": "x"}, "The header 'A b' cannot be sent"),
+        (partial(WebSocketSinkConfig, "ws://h"), "headers", {"A": "x\n"}, "cannot be sent"),
+        (web_source, "headers", {"A": "x\n"}, "cannot be sent"),
+        (hooks, "token", "x\n", "The token cannot be sent in a header.*strip"),
+        (hooks, "token", " x", "The token cannot be sent in a header"),
         (SchemaRegistry, "url", None, "is not an address"),
     ],
 )
@@ -101,6 +115,9 @@ def test_a_value_that_an_option_cannot_have_is_refused_where_it_is_given(
 
 def test_values_of_other_types_that_can_be_kept_are() -> None:
     assert kafka(options={"bootstrap.servers": "b:1"}).options == {"bootstrap.servers": "b:1"}
+    assert hooks(token="two words").token == "two words"
+    headers = {"Authorization": "Bearer caf\xe9", "X-Bytes": b"a b"}
+    assert web_sink(headers=headers).headers == headers
     assert kafka(topic=["a", "^b.*"]).topic == ("a", "^b.*")
     assert rolling(roll_bytes=16e6, roll_s=0).roll_bytes == 16e6
     assert rolling(columns=list(COLUMNS.items())).columns == COLUMNS

@@ -8,11 +8,13 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from wallaroo.network.tls import TLS
+from wallaroo.network.urls import place_of, url_problem
 from wallaroo.sinks.addresses import without_secrets
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.steps.kinds import Encoder
-from wallaroo.steps.option_values import is_count, is_seconds, keep_dict
+from wallaroo.steps.option_values import is_count, is_seconds, keep_headers
 
+EXAMPLE = "https://host/path"
 STOP = "stop"
 SKIP = "skip"
 METHODS = ("POST", "PUT", "PATCH")
@@ -60,12 +62,11 @@ class HTTPSinkConfig(QueuedSinkConfig):
     name: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
+        if problem := url_problem(self.url, EXAMPLE, "http", "https"):
+            raise self._wrong(*problem)
         parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise self._wrong(
-                "The URL does not begin with http:// or https:// and a host.",
-                "Write 'https://host/path'.",
-            )
+        if not parts.hostname:
+            raise self._wrong("The URL names no host.", f"Write {EXAMPLE!r}.")
         if parts.username is not None:
             raise self._wrong(
                 "The URL holds a user's name.", "Give headers={'Authorization': ...} instead."
@@ -84,7 +85,7 @@ class HTTPSinkConfig(QueuedSinkConfig):
             raise self._wrong(
                 f"on_refused={self.on_refused!r} is unknown.", "Write 'stop' or 'skip'."
             )
-        keep_dict(self, "headers")
+        keep_headers(self, "headers")
         own = {"idempotency-key", "content-type"} & set(map(str.lower, self.headers))
         if own:
             what = f"The header {own.pop()} is the sink's own."
@@ -93,9 +94,7 @@ class HTTPSinkConfig(QueuedSinkConfig):
     @property
     def place(self) -> str:
         """Return the URL without the parts that may be secret."""
-        parts = urlsplit(self.url)
-        scheme = f"{parts.scheme}://" if parts.netloc else parts.scheme and f"{parts.scheme}:"
-        return f"{scheme}{parts.netloc.rpartition('@')[2]}{parts.path}"
+        return place_of(self.url)
 
     @property
     def body_type(self) -> str:

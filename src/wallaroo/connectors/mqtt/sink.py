@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from wallaroo.network.urls import place_of
 from wallaroo.sinks.addressed import AddressedOutput, AddressPack, decoded
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.sinks.wrapped_encoder import wrapped
@@ -32,7 +33,7 @@ class MQTTSinkConfig(QueuedSinkConfig):
 
     kind: ClassVar[str] = "mqtt"
     target_form: ClassVar[str] = "{0.topic}"
-    shown_options: ClassVar[str] = "{0.host!r}"
+    shown_options: ClassVar[str] = "{0.topic!r}"
     system: ClassVar[str] = "wallaroo.connectors.mqtt.committer:MQTTSystem"
     library: ClassVar[str] = "paho-mqtt"
 
@@ -49,7 +50,9 @@ class MQTTSinkConfig(QueuedSinkConfig):
 
     def __post_init__(self) -> None:
         if "://" in self.host:
-            raise self._wrong(f"host={self.host!r} is a URL.", "Give the host's name alone.")
+            raise self._wrong(
+                f"host={place_of(self.host)!r} is a URL.", "Give the host's name alone."
+            )
         if not self.topic and self.encoder is None:
             raise self._wrong("No topic is named.", "Name one, or let the encoder return it.")
         if self.topic and (problem := _topic_problem(self.topic)):

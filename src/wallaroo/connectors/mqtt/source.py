@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
+from wallaroo.network.urls import place_of
 from wallaroo.sources.interface import Event, SourceConfig
 from wallaroo.steps.kinds import Decoder
 
@@ -41,7 +42,9 @@ class MQTTSourceConfig(SourceConfig[Event]):
 
     def __post_init__(self) -> None:
         if "://" in self.host:
-            raise self._wrong(f"host={self.host!r} is a URL.", "Give the host's name alone.")
+            raise self._wrong(
+                f"host={place_of(self.host)!r} is a URL.", "Give the host's name alone."
+            )
         if not self.topic:
             raise self._wrong("topic='' is not a topic.", "Name a topic or a filter.")
         if self.qos not in (0, 1):

@@ -61,9 +61,3 @@ def _sentence(error: Exception) -> str:
 
 
 ERRORS = ClientErrors((AMQPError, OSError), _is_transient, _sentence)
-
-
-def place_of(url: str) -> str:
-    """Return an address without its password."""
-    scheme, _, rest = url.rpartition("://")
-    return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}"

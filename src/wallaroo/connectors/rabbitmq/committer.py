@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wallaroo.connectors.rabbitmq.client import ERRORS, parameters_of, place_of
+from wallaroo.connectors.rabbitmq.client import ERRORS, parameters_of
 from wallaroo.connectors.rabbitmq.publisher import ChannelPublisher, Message, NotAcceptedError
 from wallaroo.connectors.rabbitmq.sink import RabbitMQSinkConfig
 from wallaroo.instrumentation.faults import fault_point
 from wallaroo.network.client_errors import readable_address
+from wallaroo.network.urls import place_of
 from wallaroo.sinks.addressed import unpack
 from wallaroo.sinks.queued.at_least_once import AckingSystem, Progress, Slice, SlicedSession
 from wallaroo.sinks.queued.system import CommitContext

@@ -22,9 +22,10 @@ from typing import Any
 import pika
 from pika.exceptions import ConnectionWrongStateError, ConsumerCancelled
 
-from wallaroo.connectors.rabbitmq.client import ERRORS, parameters_of, place_of
+from wallaroo.connectors.rabbitmq.client import ERRORS, parameters_of
 from wallaroo.connectors.rabbitmq.source import RabbitMQSourceConfig
 from wallaroo.network.client_errors import readable_address
+from wallaroo.network.urls import place_of
 from wallaroo.sources.feed import framed
 from wallaroo.sources.feeds.inbox import Inbox, InboxFeed, Pushed
 from wallaroo.sources.feeds.reconnecting import keep_reading

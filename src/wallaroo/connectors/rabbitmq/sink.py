@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from wallaroo.network.schemes import scheme_problem
+from wallaroo.network.urls import url_problem
 from wallaroo.sinks.addressed import AddressedOutput, AddressPack, decoded
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.sinks.wrapped_encoder import wrapped
@@ -51,7 +51,7 @@ class RabbitMQSinkConfig(QueuedSinkConfig):
     name: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
-        if wrong := scheme_problem(self.url, "amqp://user:password@host:5672/", "amqp", "amqps"):
+        if wrong := url_problem(self.url, "amqp://user:password@host:5672/", "amqp", "amqps"):
             raise self._wrong(*wrong)
         if not self.exchange and not self.routing_key and self.encoder is None:
             raise self._wrong(

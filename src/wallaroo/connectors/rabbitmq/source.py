@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from wallaroo.network.schemes import scheme_problem
+from wallaroo.network.urls import url_problem
 from wallaroo.sources.interface import Event, SourceConfig
 from wallaroo.steps.kinds import Decoder
 
@@ -40,7 +40,7 @@ class RabbitMQSourceConfig(SourceConfig[Event]):
         return f"queue '{self.queue}'"
 
     def __post_init__(self) -> None:
-        if problem := scheme_problem(self.url, "amqp://user:password@host:5672/", "amqp", "amqps"):
+        if problem := url_problem(self.url, "amqp://user:password@host:5672/", "amqp", "amqps"):
             raise self._wrong(*problem)
         if not self.queue:
             raise self._wrong("queue='' is not a name.", "Name the queue.")

@@ -38,9 +38,3 @@ def _is_transient(error: Exception) -> bool:
 
 
 ERRORS = ClientErrors((redis.RedisError,), _is_transient)
-
-
-def place_of(url: str) -> str:
-    """Return an address without its password."""
-    scheme, _, rest = url.rpartition("://")
-    return f"{scheme}://{rest.rpartition('@')[2]}"

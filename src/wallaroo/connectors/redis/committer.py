@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Any, ClassVar
 
-from wallaroo.connectors.redis.client import ERRORS, ChangedError, connected, place_of
+from wallaroo.connectors.redis.client import ERRORS, ChangedError, connected
 from wallaroo.connectors.redis.ledger import REPLACE, SCRIPT, Line
 from wallaroo.connectors.redis.output import unpacked, unpacked_key
 from wallaroo.connectors.redis.sink import RedisSinkConfig
@@ -18,6 +18,7 @@ from wallaroo.durable.commit_id import CommitId
 from wallaroo.errors import CheckpointError, PeerError, WallarooError
 from wallaroo.instrumentation.faults import fault_point
 from wallaroo.network.client_errors import readable_address
+from wallaroo.network.urls import place_of
 from wallaroo.sinks.queued.pending import PendingBatch
 from wallaroo.sinks.queued.system import CommitContext, ExternalSystem, Session
 from wallaroo.sinks.staging import Staged

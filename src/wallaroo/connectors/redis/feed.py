@@ -10,12 +10,13 @@ import logging
 from dataclasses import replace
 from typing import Any
 
-from wallaroo.connectors.redis.client import ERRORS, connected, place_of
+from wallaroo.connectors.redis.client import ERRORS, connected
 from wallaroo.connectors.redis.entry import RedisEntry
 from wallaroo.connectors.redis.position import BEGINNING, EntryPosition, StreamLoss, StreamSnapshot
 from wallaroo.connectors.redis.source import RedisSourceConfig
 from wallaroo.errors import PeerError
 from wallaroo.network.client_errors import readable_address
+from wallaroo.network.urls import place_of
 from wallaroo.sources.feed import FrameRun, framed, framed_event
 
 ENTRIES_MAX = 1000  # requested at once

@@ -13,7 +13,7 @@ from wallaroo.connectors.redis.output import (
     pack_entry,
     pack_field,
 )
-from wallaroo.network.schemes import scheme_problem
+from wallaroo.network.urls import url_problem
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.sinks.wrapped_encoder import wrapped
 from wallaroo.steps.kinds import Encoder
@@ -57,7 +57,7 @@ class RedisSinkConfig(QueuedSinkConfig):
     name: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
-        if problem := scheme_problem(self.url, "redis://host:6379/0", "redis", "rediss", "unix"):
+        if problem := url_problem(self.url, "redis://host:6379/0", "redis", "rediss", "unix"):
             raise self._wrong(*problem)
         if sum(map(bool, (self.stream, self.hash, self.key))) != 1:
             raise self._wrong("stream, hash and key are three ways.", "Name one of them.")

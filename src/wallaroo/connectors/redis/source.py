@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from wallaroo.network.schemes import scheme_problem
+from wallaroo.network.urls import url_problem
 from wallaroo.sources.feeds.generator import unpickled
 from wallaroo.sources.interface import Event, SourceConfig
 from wallaroo.steps.kinds import Decoder
@@ -42,7 +42,7 @@ class RedisSourceConfig(SourceConfig[Event]):
     on_data_loss: str = "stop"
 
     def __post_init__(self) -> None:
-        if problem := scheme_problem(self.url, "redis://host:6379/0", "redis", "rediss", "unix"):
+        if problem := url_problem(self.url, "redis://host:6379/0", "redis", "rediss", "unix"):
             raise self._wrong(*problem)
         if not self.stream:
             raise self._wrong("stream='' is not a name.", "Name the stream's key.")

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 from websockets.exceptions import (
     ConnectionClosed,
@@ -22,6 +21,7 @@ from websockets.sync.client import connect
 
 from wallaroo.network.client_errors import ClientErrors, sentence_of
 from wallaroo.network.tls_sockets import shared_by_threads
+from wallaroo.network.urls import place_of
 
 OPEN_S_MAX = 10.0
 PING_S = 20.0  # so that no proxy closes the connection as idle
@@ -44,8 +44,7 @@ class Peer:
     @property
     def place(self) -> str:
         """Return the server's name for errors, without login and query."""
-        parts = urlsplit(self.url)
-        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        return place_of(self.url)
 
 
 def connected(peer: Peer) -> AbstractContextManager[Any]:
@@ -80,6 +79,8 @@ def _sentence(error: Exception) -> str:
     if isinstance(error, ConnectionClosed) and error.rcvd is not None:
         reason = f": {error.rcvd.reason}" if error.rcvd.reason else ""
         return f"closed by the server, code {error.rcvd.code}{reason}"
+    if isinstance(error, InvalidURI):  # its text begins with the url
+        return f"the url is not valid: {error.msg}"
     return sentence_of(error)
 
 

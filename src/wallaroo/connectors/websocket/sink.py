@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from wallaroo.network.schemes import scheme_problem
 from wallaroo.network.tls import TLS
+from wallaroo.network.urls import place_of, url_problem
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.steps.kinds import Encoder
+from wallaroo.steps.option_values import keep_headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +39,9 @@ class WebSocketSinkConfig(QueuedSinkConfig):
     name: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
-        if problem := scheme_problem(self.url, "ws://host:port/path", "ws", "wss"):
+        if problem := url_problem(self.url, "ws://host:port/path", "ws", "wss"):
             raise self._wrong(*problem)
+        keep_headers(self, "headers")
 
     @property
     def staged_form(self) -> str:
@@ -47,4 +49,4 @@ class WebSocketSinkConfig(QueuedSinkConfig):
 
     @property
     def target(self) -> str:
-        return self.url.partition("?")[0].rpartition("@")[2].removeprefix("ws://")
+        return place_of(self.url).removeprefix("ws://")

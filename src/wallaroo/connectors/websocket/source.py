@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from wallaroo.network.schemes import scheme_problem
 from wallaroo.network.tls import TLS
+from wallaroo.network.urls import place_of, url_problem
 from wallaroo.sources.interface import Event, SourceConfig
 from wallaroo.steps.kinds import Decoder
+from wallaroo.steps.option_values import keep_headers
 
 MAX_SIZE = 1 << 20
 
@@ -42,11 +43,12 @@ class WebSocketSourceConfig(SourceConfig[Event]):
     tls: TLS | None = None
 
     def __post_init__(self) -> None:
-        if problem := scheme_problem(self.url, "ws://host:port/path", "ws", "wss"):
+        if problem := url_problem(self.url, "ws://host:port/path", "ws", "wss"):
             raise self._wrong(*problem)
+        keep_headers(self, "headers")
         if self.max_size < 1:
             raise self._wrong(f"max_size={self.max_size!r} is not a size.", "Give bytes.")
 
     @property
     def label(self) -> str:
-        return f"websocket {self.url.partition('?')[0].rpartition('@')[2].removeprefix('ws://')}"
+        return f"websocket {place_of(self.url).removeprefix('ws://')}"

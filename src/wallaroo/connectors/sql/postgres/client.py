@@ -6,6 +6,7 @@ open a PostgreSQL source or sink.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import psycopg
@@ -16,6 +17,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import Format
 
 from wallaroo.errors import PeerError
+from wallaroo.network.redaction import HIDDEN
 
 CONNECT_S = 5
 # A silent loss of the server is noticed within about half a minute instead of the system's two
@@ -51,15 +53,20 @@ def first_line(error: psycopg.Error) -> str:
     return lines[0].strip().removeprefix("connection failed: ") if lines else type(error).__name__
 
 
+def _unquoted(error: psycopg.Error) -> str:
+    """Return libpq's complaint about a dsn, without the part that it quotes: it may be secret."""
+    return re.sub(r"((?:after|in|:) )\".*\"", rf'\1"{HIDDEN}"', first_line(error))
+
+
 def complete_dsn(dsn: str) -> str:
     """Return ``dsn``, completed with our defaults.  Raises PeerError if it cannot be parsed."""
     try:
         parts = conninfo_to_dict(dsn)
     except psycopg.Error as error:
         raise PeerError(
-            f"The dsn of PostgreSQL cannot be read: {first_line(error)}. Write it as "
+            f"The dsn of PostgreSQL cannot be read: {_unquoted(error)}. Write it as "
             f"'host=db.example dbname=sales user=writer' or 'postgresql://writer@db.example/sales'."
-        ) from error
+        ) from None
     return make_conninfo(
         **{
             **DEFAULTS,

@@ -1,0 +1,55 @@
+"""URLs from users: what is wrong with them, and what of them may be shown.
+
+Where it runs: pure.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit
+
+_HOST = r"(?:\[[^]\s/?#@]*\]|[^][\s:/?#@,]*)"
+_SERVERS = re.compile(rf"(?:[^/?#]*@)?({_HOST}(?::\d+)?(?:,{_HOST}(?::\d+)?)*)(?=[/?#]|$)")
+
+
+def url_problem(url: str, example: str, *schemes: str) -> tuple[str, str] | None:
+    """Return the problem of a URL, without a part of it, and the remedy; None if there is none.
+
+    >>> url_problem("wss://host", "ws://host:port/path", "ws", "wss")
+    >>> url_problem("http://host", "ws://host:port/path", "ws", "wss")
+    ('The url does not begin with ws:// or wss://.', "Write 'ws://host:port/path'.")
+    """
+    *others, last = (f"{scheme}://" for scheme in schemes)
+    if not url.startswith((*others, last)):
+        what = f"The url does not begin with {', '.join(others)} or {last}."
+        return what, f"Write {example!r}."
+    try:
+        port = urlsplit(url).port
+    except ValueError:
+        port = 0
+    if port == 0:
+        fix = f"Write {example!r}; in a password / is %2F, ? is %3F, # is %23 and [ is %5B."
+        return "The host and port of the url cannot be read.", fix
+    return None
+
+
+def place_and_query(url: str) -> tuple[str, str]:
+    """Return a URL without login and query, which may hold secrets; and the query.
+
+    The login may contain what it should encode: then it ends at the last @.
+
+    >>> place_and_query("redis://me:pw@host:1/0?password=p@w")
+    ('redis://host:1/0', 'password=p@w')
+    >>> place_and_query("amqp://me:p,/w@host:1/vhost")
+    ('amqp://host:1/vhost', '')
+    """
+    scheme, mark, rest = url.partition("://") if "://" in url else ("", "", url)
+    servers = _SERVERS.match(rest)
+    begin = servers.start(1) if servers else rest.rfind("@") + 1
+    place, *query = re.split(r"[?#]", rest[begin:], maxsplit=1)
+    return f"{scheme}{mark}{place}", "".join(query)
+
+
+def place_of(url: str) -> str:
+    """Return a URL without login and query, for errors."""
+    return place_and_query(url)[0]
