@@ -59,7 +59,7 @@ def server_context(tls: TLS) -> ssl.SSLContext:
         raise PeerError("TLS: who listens needs a certificate. Name its PEM file and its key's.")
     with _usable(tls):
         context = _listening()
-        context.load_cert_chain(tls.certificate, tls.key or None)
+        _load_own(context, tls)
         if tls.ca:
             context.load_verify_locations(tls.ca)
             context.verify_mode = ssl.CERT_REQUIRED
@@ -79,8 +79,20 @@ def client_context(tls: TLS) -> ssl.SSLContext:
         # `load_verify_locations` would add to the system's authorities
         context = ssl.create_default_context(cafile=tls.ca or None)
         if tls.certificate:
-            context.load_cert_chain(tls.certificate, tls.key or None)
+            _load_own(context, tls)
     return context
+
+
+def _load_own(context: ssl.SSLContext, tls: TLS) -> None:
+    file = tls.key or tls.certificate
+
+    def refuse() -> str:
+        raise PeerError(
+            f"TLS: the key in {file} needs a passphrase. Give a key without one: openssl pkey "
+            f"-in {file} -out plain.key."
+        )
+
+    context.load_cert_chain(tls.certificate, tls.key or None, refuse)  # OpenSSL would ask for it
 
 
 @contextlib.contextmanager
@@ -173,7 +185,7 @@ class TlsSocket:
             except ssl.SSLZeroReturnError:
                 count = 0
             except ssl.SSLError as error:
-                if not _is_cut_off(error):
+                if not is_cut_off(error):
                     raise failed(error) from error
                 if at:  # unconfirmed bytes may be missing
                     return at
@@ -292,11 +304,13 @@ def failed(error: ssl.SSLError) -> ConnectionAbortedError:
     return ConnectionAbortedError(0, f"TLS failed: {_reason(error)}")
 
 
-def _is_cut_off(error: ssl.SSLError) -> bool:
+def is_cut_off(error: ssl.SSLError) -> bool:
     """Return whether the other side ended without TLS's goodbye; Python 3.11.2 has no class."""
     return isinstance(error, ssl.SSLEOFError) or error.reason == "UNEXPECTED_EOF_WHILE_READING"
 
 
 def _reason(error: Exception) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"certificate verify failed: {error.verify_message}"
     reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
     return str(reason).replace("_", " ").lower()

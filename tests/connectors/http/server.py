@@ -25,6 +25,9 @@ class Hook:
     scheme: str = "http"
     answers: list[int] = field(default_factory=list)
     retry_after: str = ""
+    body: bytes = b"so it is"  # of any answer but 204
+    encoding: str = ""  # that the body claims to have
+    clients: set[Any] = field(default_factory=set)  # addresses: one for each connection
     early: tuple[int, ...] = ()  # statuses of informational answers before each answer
     is_over: threading.Event = field(default_factory=threading.Event)
     requests: list[tuple[dict[str, str], bytes, int]] = field(default_factory=list)
@@ -74,14 +77,18 @@ def running_hook(port: int = 0, hook: Hook | None = None, tls: TLS | None = None
                 self.send_response_only(informational)
                 self.send_header("Link", "</style.css>; rel=preload")
                 self.end_headers()
-            text = b"" if status == 204 else b"so it is"
+            kept.clients.add(self.client_address)
+            text = b"" if status == 204 else kept.body
             self.send_response(status)
             if status != 204:
                 self.send_header("Content-Length", str(len(text)))
+            if kept.encoding:
+                self.send_header("Content-Encoding", kept.encoding)
             if kept.retry_after and status >= 400:
                 self.send_header("Retry-After", kept.retry_after)
             self.end_headers()
-            self.wfile.write(text)
+            with contextlib.suppress(ConnectionError):  # it is not read to its end
+                self.wfile.write(text)
 
         def log_message(self, format: str, *arguments: Any) -> None:
             """Nothing."""

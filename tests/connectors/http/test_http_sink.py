@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +22,7 @@ from tests.connectors.file.files import staged
 from tests.connectors.http.server import GONE, TRICKLE, Hook, running_hook
 from tests.unit.ingress.test_tls import make_certificate
 from tests.unit.sinks.identities import commit_of, history_to
-from wallaroo.connectors.http.committer import HTTPSystem
+from wallaroo.connectors.http.committer import DRAINED_MAX, HTTPSystem
 from wallaroo.errors import PeerError, WallarooParameterError
 from wallaroo.network.tls import TLS
 from wallaroo.sinks import HTTPSinkConfig, SinkCommitter
@@ -150,6 +154,58 @@ def test_retry_after_is_kept(tmp_path: Path, eventually: Eventually) -> None:
         wanted = f"{hook.url} (answer 503: so it is; retry 1 in 17 s)"
         eventually(lambda: committer.status().waiting_for == wanted, "it waits so long")
         committer.close(0)
+
+
+@pytest.mark.parametrize(
+    ("retry_after", "words"),
+    [
+        ("35", "retry 1 in 35 s"),
+        ("86400", "retry 1 in 3600 s"),
+        ("{in_100_s}", r"retry 1 in (99|100) s"),
+        ("Thu, 01 Jan 1970 00:00:00 GMT", "retry 1 in 9 s"),
+        ("Thu, 01 Jan 1970 00:00:00", "retry 1 in 9 s"),
+        ("soon", "retry 1 in 9 s"),
+    ],
+)
+def test_retry_after_may_be_a_date_and_longer_than_other_pauses(
+    tmp_path: Path, eventually: Eventually, retry_after: str, words: str
+) -> None:
+    in_100_s = format_datetime(datetime.now(UTC) + timedelta(seconds=100), usegmt=True)
+    hook = Hook(answers=[429], retry_after=retry_after.format(in_100_s=in_100_s))
+    with running_hook(hook=hook):
+        committer = committed(HTTPSinkConfig(hook.url, backoff_s=9.0), tmp_path, b"1")
+        eventually(lambda: committer.status().waiting_for.startswith("http"), "it waits")
+        assert re.search(words, committer.status().waiting_for)
+        committer.close(0)
+
+
+@pytest.mark.parametrize("encoding", ["", "gzip", "deflate"])
+def test_an_accepting_answer_is_accepted_whatever_its_body(tmp_path: Path, encoding: str) -> None:
+    with running_hook(hook=Hook(answers=[200] * 3, encoding=encoding)) as hook:
+        committed(HTTPSinkConfig(hook.url), tmp_path, b"1", b"2", b"3").close(DRAIN_S)
+    assert [body for _, body, _ in hook.requests] == [b"1", b"2", b"3"]
+    assert len(hook.clients) == 1
+
+
+def test_a_refusal_that_cannot_be_decoded_is_a_refusal(tmp_path: Path) -> None:
+    with running_hook(hook=Hook(answers=[400], encoding="gzip")) as hook:
+        with pytest.raises(PeerError, match=r"of sink 's': answer 400\."):
+            committed(HTTPSinkConfig(hook.url), tmp_path, b"1").close(DRAIN_S)
+
+
+@pytest.mark.parametrize("status", [200, 503])
+def test_only_the_beginning_of_a_large_answer_is_read(tmp_path: Path, status: int) -> None:
+    hook = Hook(answers=[status] * 2, body=b"x" * (8 * DRAINED_MAX))
+    tracemalloc.start()
+    try:
+        with running_hook(hook=hook):
+            config = HTTPSinkConfig(hook.url, backoff_s=0.001)
+            committed(config, tmp_path, b"1", b"2").close(DRAIN_S)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 5 * DRAINED_MAX
+    assert hook.taken() == [b"1", b"2"]
 
 
 @pytest.mark.parametrize("status", [401, 302])

@@ -134,7 +134,11 @@ def test_a_receiver_that_another_authority_signed_gets_nothing(tmp_path: Path, s
     receiver, job = TlsReceiver(server), Job(tmp_path / "outbox")
     with committing(receiver.port, tmp_path / "outbox", TLS(ca=other.certificate), False) as one:
         one.commit(commit_of(0), job.tokens(0, 3))
-        until(lambda: "certificate verify failed" in one.status().waiting_for)
+        until(
+            lambda: (
+                "(TLS failed: certificate verify failed: self-signed" in one.status().waiting_for
+            )
+        )
         assert not any(receiver.received)
         one.close(0.0)
     receiver.close()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ssl
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from tests.unit.ingress.test_tls import make_certificate
 from wallaroo.errors import PeerError
 from wallaroo.network.tls import TLS
-from wallaroo.network.tls_sockets import client_context
+from wallaroo.network.tls_sockets import client_context, server_context
 
 
 def names_of(context: ssl.SSLContext) -> list[str]:
@@ -37,3 +39,15 @@ def test_a_file_without_certificates_is_named(tmp_path: Path) -> None:
     empty.touch()
     with pytest.raises(PeerError, match=r"TLS: .*empty\.pem cannot be used"):
         client_context(TLS(ca=str(empty)))
+
+
+@pytest.mark.parametrize("context_of", [client_context, server_context])
+def test_a_key_with_a_passphrase_is_refused_rather_than_asked_for(
+    tmp_path: Path, context_of: Callable[[TLS], ssl.SSLContext]
+) -> None:
+    own = make_certificate(tmp_path, "own")
+    locked = str(tmp_path / "locked.key")
+    command = ["openssl", "pkey", "-aes256", "-passout", "pass:secret"]
+    subprocess.run([*command, "-in", own.key, "-out", locked], check=True)
+    with pytest.raises(PeerError, match=r"locked\.key needs a passphrase. Give a key without"):
+        context_of(TLS(own.certificate, locked))

@@ -8,23 +8,26 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import re
 import socket
-from collections.abc import Callable
+import ssl
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from functools import partial
 from http import HTTPStatus
 from http.client import HTTPResponse
 from typing import Any, ClassVar
 
 import urllib3
-from urllib3.exceptions import HTTPError, SSLError
+from urllib3.exceptions import DecodeError, HTTPError, SSLError
 
 from wallaroo.connectors.http.sink import SKIP, HTTPSinkConfig
 from wallaroo.errors import PeerError, WallarooError
 from wallaroo.instrumentation.faults import fault_point
-from wallaroo.network.tls_sockets import client_context
+from wallaroo.network.tls_sockets import client_context, is_cut_off
 from wallaroo.sinks.queued.at_least_once import (
-    BACKOFF_S_MAX,
     Progress,
     RefusedSliceError,
     Slice,
@@ -37,6 +40,10 @@ from wallaroo.sinks.queued.system import BROKEN_OFF, STALLED_S, CommitContext, D
 IDEMPOTENCY_KEY = "Idempotency-Key"
 LOGGER = logging.getLogger("wallaroo.connectors.http")
 TRANSIENT = (408, 425, 429)  # and 5xx: the same request may be accepted later
+# Bytes that are read of an answer; a connection with more of it is not used again.
+READ_MAX = 1 << 16  # for errors, which show a part of it
+DRAINED_MAX = 1 << 20  # if the status is 2xx: answers to bulk requests are long
+RETRY_AFTER_S_MAX = 3600.0
 SHOWN_MAX = 200  # characters of a response body that errors show
 
 
@@ -84,15 +91,22 @@ class HTTPSession(SlicedSession):
         headers = {**self._headers, IDEMPOTENCY_KEY: part.key}
         fault_point("http.request")
         answer = self._pool.request(
-            config.method, config.url, body=self._body(part), headers=headers, redirect=False
+            config.method,
+            config.url,
+            body=self._body(part),
+            headers=headers,
+            redirect=False,
+            preload_content=False,
         )
+        is_accepted = 200 <= answer.status < 300
+        body = _begin_of(answer, is_shown=not is_accepted)
         fault_point("http.answer")
         # the rest of a broken-off response could look like another response
         if self._is_broken_off:
             raise DeliveryError(BROKEN_OFF, is_transient=True)
-        if 200 <= answer.status < 300:
+        if is_accepted:
             return
-        error = AnswerError(answer.status, _shown(answer.data), _seconds(answer.headers))
+        error = AnswerError(answer.status, _shown(body), _retry_after_s(answer.headers))
         if error.is_transient or config.on_refused != SKIP:
             raise error
         if len(part.outputs) > 1:
@@ -124,14 +138,43 @@ class HTTPSession(SlicedSession):
         self._pool.clear()
 
 
+def _begin_of(answer: urllib3.BaseHTTPResponse, *, is_shown: bool) -> bytes:
+    """Read an answer's body; of a large one only its beginning, and close the connection.
+
+    It is decoded, if possible, only to be shown.
+    """
+    body = b""
+    with contextlib.suppress(DecodeError):
+        body = answer.read(READ_MAX if is_shown else DRAINED_MAX, decode_content=is_shown)
+    answer.close()  # no effect on a connection whose answer has been read
+    answer.release_conn()
+    return body
+
+
 def _shown(body: bytes) -> str:
     return " ".join(body.decode("utf-8", "replace").split())[:SHOWN_MAX]
 
 
-def _seconds(headers: urllib3.HTTPHeaderDict) -> float:
-    """Return the seconds in Retry-After, at most BACKOFF_S_MAX; 0 if it is not a number."""
-    given = headers.get("Retry-After", "")
-    return min(BACKOFF_S_MAX, float(given)) if given.isascii() and given.isdigit() else 0.0
+def _retry_after_s(headers: Mapping[str, str]) -> float:
+    """Return the seconds until Retry-After, at most RETRY_AFTER_S_MAX; 0 if it cannot be read.
+
+    It is a number, or a date, which is compared with the answer's own.
+
+    >>> _retry_after_s({"Retry-After": "35"}), _retry_after_s({"Retry-After": "soon"})
+    (35.0, 0.0)
+    >>> now = "Mon, 30 Nov 2026 10:00:00 GMT"
+    >>> _retry_after_s({"Retry-After": now.replace("00 GMT", "05 GMT"), "Date": now})
+    5.0
+    """
+    value = headers.get("Retry-After", "")
+    if value.isascii() and value.isdigit():
+        return min(RETRY_AFTER_S_MAX, float(value))
+    try:
+        until = parsedate_to_datetime(value)
+        now = parsedate_to_datetime(headers["Date"]) if "Date" in headers else datetime.now(UTC)
+        return max(0.0, min(RETRY_AFTER_S_MAX, float(math.ceil((until - now).total_seconds()))))
+    except (ValueError, TypeError):  # not a date, or one of them is without a zone
+        return 0.0
 
 
 class HTTPSystem(SlicedSystem[HTTPSinkConfig]):
@@ -149,10 +192,7 @@ class HTTPSystem(SlicedSystem[HTTPSinkConfig]):
             client_context(config.tls)
 
     def waiting_for(self, error: Exception) -> str:
-        is_transient = not isinstance(error, SSLError)
-        if isinstance(error, DeliveryError):
-            is_transient = error.is_transient
-        if not is_transient:
+        if not _is_transient(error):
             return ""
         pause_s = self.pause_s(error)
         return self.retry_text(self.target, _sentence(error), self._config.retries, pause_s)
@@ -165,12 +205,24 @@ class HTTPSystem(SlicedSystem[HTTPSinkConfig]):
         which = f"output of batch {batch.batch}" if batch else "output"
         times = self._progress.failures
         often = f" {times} times in a row, the last time with" if times > 1 else ":"
+        ways = "Correct the URL, the headers or the server"
+        if isinstance(error, DeliveryError):
+            ways += ", or write on_refused='skip' to continue without what is refused"
+        elif isinstance(error, SSLError):
+            ways = "Correct the URL, tls= or the server's certificate"
         return PeerError(
             f"{self.target} did not accept {which} of sink '{self._context.sink}'{often} "
             f"{_sentence(error)}. Nothing is lost: committed output waits in "
-            f"{self._context.staging}. Correct the URL, the headers or the server, or write "
-            f"on_refused='skip' to continue without what is refused, then run again."
+            f"{self._context.staging}. {ways}, then run again."
         )
+
+
+def _is_transient(error: Exception) -> bool:
+    if isinstance(error, DeliveryError):
+        return error.is_transient
+    cause = error.args[0] if isinstance(error, SSLError) and error.args else None
+    is_cut = isinstance(cause, ssl.SSLError) and is_cut_off(cause)  # the server is restarting, say
+    return is_cut or not isinstance(error, SSLError)
 
 
 def _sentence(error: Exception) -> str:

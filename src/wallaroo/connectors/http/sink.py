@@ -32,8 +32,8 @@ class HTTPSinkConfig(QueuedSinkConfig):
 
     An answer of 2xx accepts a request.  After a lost connection, no answer within ``timeout_s``,
     408, 425, 429 and 5xx it is retried: after ``backoff_s``, then twice as long, up to 30 s, or
-    after the time in ``Retry-After``; after ``retries`` of them in a row the run ends (``None``:
-    without end).  Output waits meanwhile.  Any other answer is a refusal: with
+    after the time in ``Retry-After``, up to an hour; after ``retries`` of them in a row the run
+    ends (``None``: without end).  Output waits meanwhile.  Any other answer is a refusal: with
     ``on_refused="stop"`` the run ends.  With ``"skip"`` the outputs of a refused request are sent
     again one by one, and those that are refused then are logged and dropped.
 

@@ -348,4 +348,6 @@ class EgressMachine:
         return Record(changes)
 
     def _await_receiver(self, reason: str) -> Tell:
-        return Tell({"waiting": f"{self._config.address} ({reason[:1].lower()}{reason[1:]})"})
+        is_abbreviation = reason[:2].isupper()  # TLS
+        words = reason if is_abbreviation else f"{reason[:1].lower()}{reason[1:]}"
+        return Tell({"waiting": f"{self._config.address} ({words})"})
