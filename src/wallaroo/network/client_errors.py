@@ -5,6 +5,7 @@ Where it runs: driver and feeder processes; pure.
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,14 @@ from wallaroo.errors import PeerError
 def sentence_of(error: Exception) -> str:
     """Return an error's text on one line."""
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def is_untrusted(error: object) -> bool:
+    """Return whether a server's certificate was refused: the error, or the one that it is from."""
+    if not isinstance(error, BaseException):
+        return False
+    origins = (error.__cause__, error.__context__, *error.args)
+    return isinstance(error, ssl.SSLCertVerificationError) or any(map(is_untrusted, origins))
 
 
 @dataclass(frozen=True, slots=True)

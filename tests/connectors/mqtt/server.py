@@ -16,11 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.server_process import ServerProcess
+from wallaroo.network.tls import TLS
 from wallaroo.spark.local_cluster.hosts import free_ports
 
 PROGRAM = shutil.which("mosquitto", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 SETTINGS = """\
 listener {port} 127.0.0.1
+{tls}
 allow_anonymous {anonymous}
 persistence true
 log_type all
@@ -34,21 +36,26 @@ class Mosquitto(ServerProcess):
     """A broker; sessions survive `stop` and `start`."""
 
     is_open: bool = True  # whether it takes clients without a name
+    tls: TLS | None = None
 
     def start(self) -> None:
         """Start; return when it takes connections."""
         anonymous = "true" if self.is_open else "false"
-        text = SETTINGS.format(port=self.port, folder=self.folder, anonymous=anonymous)
+        own = self.tls
+        tls = f"certfile {own.certificate}\nkeyfile {own.key}" if own is not None else ""
+        text = SETTINGS.format(port=self.port, folder=self.folder, anonymous=anonymous, tls=tls)
         (self.folder / "mosquitto.conf").write_text(text)
         self.launch([PROGRAM or "mosquitto", "-c", str(self.folder / "mosquitto.conf")])
 
 
 @contextmanager
-def running_mosquitto(folder: Path, *, is_open: bool = True) -> Iterator[Mosquitto]:
+def running_mosquitto(
+    folder: Path, *, is_open: bool = True, tls: TLS | None = None
+) -> Iterator[Mosquitto]:
     """A broker for as long as the context lasts."""
     folder.mkdir(parents=True, exist_ok=True)
     (port,) = free_ports(1)
-    server = Mosquitto(folder, port, is_open)
+    server = Mosquitto(folder, port, is_open, tls)
     try:
         server.start()
         yield server

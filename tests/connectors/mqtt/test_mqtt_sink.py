@@ -21,9 +21,13 @@ from paho.mqtt.enums import CallbackAPIVersion
 import wallaroo
 from tests.connectors.file.files import staged
 from tests.connectors.mqtt.server import PROGRAM, Mosquitto, refusing_at_first, running_mosquitto
+from tests.unit.ingress.test_tls import make_certificate
 from tests.unit.sinks.identities import commit_of, history_to
 from wallaroo.errors import PeerError, WallarooParameterError
+from wallaroo.network.tls import TLS
+from wallaroo.serdes import Json
 from wallaroo.sinks import MQTTSinkConfig, SinkCommitter
+from wallaroo.sources import MQTTSourceConfig
 from wallaroo.spark.local_cluster.hosts import free_ports
 
 Eventually = Callable[..., None]
@@ -117,6 +121,23 @@ class TestOnABroker:
             committer = opened(config, tmp_path / "s")
             committer.commit(commit_of(0), tokens_of(config, tmp_path / "s", 0, "m"))
             eventually(lambda: found == [b"m"], "the message")
+            committer.close(DRAIN_S)
+
+    def test_messages_are_encrypted_for_a_broker_that_is_known(
+        self, tmp_path: Path, eventually: Eventually
+    ) -> None:
+        own = make_certificate(tmp_path, "server")
+        trusted = TLS(ca=own.certificate)
+        with running_mosquitto(tmp_path / "mqtt", tls=own) as broker:
+            feed: Any = MQTTSourceConfig(
+                "in", "out", "127.0.0.1", Json(str).decoder, broker.port, tls=trusted
+            ).open_feed(b"")
+            log = tmp_path / "mqtt" / "log"
+            eventually(lambda: feed.next_run() and "wallaroo-in 1 out" in log.read_text(), "it is")
+            config = MQTTSinkConfig("127.0.0.1", "out", port=broker.port, tls=trusted)
+            committer = opened(config, tmp_path / "s")
+            committer.commit(commit_of(0), tokens_of(config, tmp_path / "s", 0, "m"))
+            eventually(lambda: (feed.next_run().frames or b"").endswith(b"m"), "the message")
             committer.close(DRAIN_S)
 
     def test_a_client_that_is_not_allowed_ends_the_run(self, tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def test_a_broker_that_is_not_there_is_waited_for_and_named() -> None:
     feed: Any = source(port).open_feed(b"")
     while not (problem := feed.next_run().problem):
         pass
-    assert problem == f"MQTT broker 127.0.0.1:{port} is unavailable"
+    assert problem == f"MQTT broker 127.0.0.1:{port} is unavailable: Connection refused"
 
 
 @pytest.mark.parametrize(

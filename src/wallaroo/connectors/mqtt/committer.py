@@ -10,13 +10,9 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from paho.mqtt.client import Client
-from paho.mqtt.enums import CallbackAPIVersion
-
-from wallaroo.connectors.mqtt.reasons import will_pass
+from wallaroo.connectors.mqtt.client import ERRORS, client_of, will_pass
 from wallaroo.connectors.mqtt.sink import MQTTSinkConfig
 from wallaroo.instrumentation.faults import fault_point
-from wallaroo.network.client_errors import ClientErrors, sentence_of
 from wallaroo.sinks.addressed import unpack
 from wallaroo.sinks.queued.at_least_once import AckingSystem, Progress, Slice, SlicedSession
 from wallaroo.sinks.queued.system import BROKEN_OFF, DeliveryError
@@ -39,11 +35,7 @@ class MQTTSession(SlicedSession):
         self._error: DeliveryError | None = None
         self._unacknowledged: set[int] = set()
         self._early: set[int] = set()  # acknowledged while others were still being published
-        self._client: Any = Client(CallbackAPIVersion.VERSION2, client_id=config.client_id)
-        if config.username:
-            self._client.username_pw_set(config.username, config.password)
-        if config.tls:
-            self._client.tls_set()
+        self._client: Any = client_of(config, config.client_id)
         self._client.max_inflight_messages_set(SLICE)
         self._client.on_connect = self._connected
         self._client.on_disconnect = self._lost
@@ -118,17 +110,11 @@ class MQTTSession(SlicedSession):
             self._changed.notify_all()
 
 
-def _sentence(error: Exception) -> str:
-    return getattr(error, "strerror", "") or sentence_of(error)
-
-
 class MQTTSystem(AckingSystem[MQTTSinkConfig]):
     session = MQTTSession
-    client = ClientErrors(
-        (OSError, ValueError), lambda error: isinstance(error, OSError), _sentence
-    )
+    client = ERRORS
     refusal = "does not take {output}"
-    ways_to_correct = "Correct the topic, the password or the rights"
+    ways_to_correct = "Correct the topic, the password, the rights or the certificates"
 
     @property
     def place(self) -> str:

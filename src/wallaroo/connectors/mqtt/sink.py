@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from wallaroo.network.tls import TLS
 from wallaroo.network.urls import place_of
 from wallaroo.sinks.addressed import AddressedOutput, AddressPack, decoded
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
@@ -28,7 +29,7 @@ class MQTTSinkConfig(QueuedSinkConfig):
     that of outputs without one.  An output is done when the broker has acknowledged it; one that
     was unacknowledged when a process died or a connection broke is published again.  ``retain``:
     brokers keep a topic's last message for new subscribers.  ``tls`` verifies the broker by the
-    system's authorities.  Needs paho-mqtt where the driver runs.
+    system's authorities (``True``), or by a `wallaroo.TLS`.  Needs paho-mqtt where the driver runs.
     """
 
     kind: ClassVar[str] = "mqtt"
@@ -45,7 +46,7 @@ class MQTTSinkConfig(QueuedSinkConfig):
     client_id: str = ""
     username: str = ""
     password: str = field(default="", repr=False)
-    tls: bool = False
+    tls: bool | TLS = False
     name: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:

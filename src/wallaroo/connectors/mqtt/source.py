@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
+from wallaroo.network.tls import TLS
 from wallaroo.network.urls import place_of
 from wallaroo.sources.interface import Event, SourceConfig
 from wallaroo.steps.kinds import Decoder
@@ -20,7 +21,8 @@ class MQTTSourceConfig(SourceConfig[Event]):
     disk, and the broker keeps the session of ``client_id`` (``wallaroo-<name>`` by default; unique
     per application): it delivers messages that were published while the application was not
     connected, and redelivers unacknowledged ones.  With ``qos`` 0 these are lost.  ``tls`` verifies
-    the broker by the system's authorities.  Needs paho-mqtt on the driver's host.
+    the broker by the system's authorities (``True``), or by a `wallaroo.TLS`.  Needs paho-mqtt on
+    the driver's host.
     """
 
     kind: ClassVar[str] = "mqtt"
@@ -38,7 +40,7 @@ class MQTTSourceConfig(SourceConfig[Event]):
     client_id: str = ""
     username: str = ""
     password: str = field(default="", repr=False)
-    tls: bool = False
+    tls: bool | TLS = False
 
     def __post_init__(self) -> None:
         if "://" in self.host:

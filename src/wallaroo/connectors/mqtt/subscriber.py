@@ -12,13 +12,11 @@ so that what waits is bounded and the client's thread never blocks.
 from __future__ import annotations
 
 import logging
+import sys
 from functools import partial
 from typing import Any
 
-from paho.mqtt.client import Client
-from paho.mqtt.enums import CallbackAPIVersion
-
-from wallaroo.connectors.mqtt.reasons import will_pass
+from wallaroo.connectors.mqtt.client import ERRORS, client_of, will_pass
 from wallaroo.connectors.mqtt.source import MQTTSourceConfig
 from wallaroo.errors import PeerError
 from wallaroo.sources.feed import framed
@@ -41,25 +39,16 @@ class Subscriber:
         self._inbox = inbox
         self._has_session = has_session
         self._refusal: PeerError | None = None
-        self._client: Any = Client(
-            CallbackAPIVersion.VERSION2,
-            client_id=self._client_id,
-            clean_session=False,
-            manual_ack=True,
-        )
-        if config.username:
-            self._client.username_pw_set(config.username, config.password)
-        if config.tls:
-            self._client.tls_set()
+        self._client: Any = client_of(config, self._client_id, clean_session=False, manual_ack=True)
         self._client.on_connect = self._on_connect
         self._client.on_subscribe = self._on_subscribe
         self._client.on_message = self._on_message
         self._client.on_disconnect = self._on_lost
-        self._client.on_connect_fail = self._on_lost
+        self._client.on_connect_fail = self._on_failure
         self._client.reconnect_delay_set(1, RETRY_S_MAX)
 
     def run(self) -> None:
-        """Accept messages and reconnect.  Raises PeerError: the broker refuses us or the topic."""
+        """Accept messages and reconnect.  Raises PeerError for what is permanent."""
         self._inbox.is_away = True
         self._client.connect_async(self._config.host, self._config.port, keepalive=KEEP_ALIVE_S)
         self._client.loop_forever(retry_first_connection=True)
@@ -95,11 +84,22 @@ class Subscriber:
     def _on_lost(self, *_: Any) -> None:
         self._inbox.problem = f"{self._place} is unavailable"
 
+    def _on_failure(self, *_: Any) -> None:
+        """Name the error, which the client does not pass on, but handles at this moment."""
+        error = sys.exception()
+        assert isinstance(error, OSError)
+        why = ERRORS.sentence(error)
+        self._inbox.problem = f"{self._place} is unavailable: {why}"
+        if not ERRORS.is_transient(error):
+            self._end(f"cannot be connected to: {why}. Correct the host or the certificates")
+
     def _refuse(self, what: str) -> None:
-        """Keep the first refusal, and end."""
+        self._end(f"refuses {what}. Correct the name, the password or the rights")
+
+    def _end(self, why: str) -> None:
+        """Keep the first permanent problem, and end."""
         self._refusal = self._refusal or PeerError(
-            f"Source '{self._config.name}': {self._place} refuses {what}. "
-            f"Correct the name, the password or the rights, then run again."
+            f"Source '{self._config.name}': {self._place} {why}, then run again."
         )
         self._client.disconnect()
 

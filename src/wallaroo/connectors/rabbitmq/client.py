@@ -6,6 +6,7 @@ import logging
 from typing import Any
 
 import pika
+from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from pika.exceptions import (
     AMQPChannelError,
     AMQPConnectionError,
@@ -16,7 +17,7 @@ from pika.exceptions import (
     ShortStringTooLong,
 )
 
-from wallaroo.network.client_errors import ClientErrors, sentence_of
+from wallaroo.network.client_errors import ClientErrors, is_untrusted, sentence_of
 
 TIMEOUT_S = 10.0
 _LASTING = (
@@ -49,7 +50,7 @@ def parameters_of(url: str, *, has_heartbeats: bool) -> Any:
 
 def _is_transient(error: Exception) -> bool:
     code = getattr(error, "reply_code", None)
-    return code in _NOT_NOW or not isinstance(error, _LASTING)
+    return code in _NOT_NOW or not (isinstance(error, _LASTING) or is_untrusted(error))
 
 
 def _sentence(error: Exception) -> str:
@@ -60,4 +61,5 @@ def _sentence(error: Exception) -> str:
     return " ".join(words.split()) or sentence_of(error)
 
 
-ERRORS = ClientErrors((AMQPError, OSError), _is_transient, _sentence)
+# pika raises the last one if TLS's or AMQP's handshake takes too long
+ERRORS = ClientErrors((AMQPError, OSError, AMQPConnectorException), _is_transient, _sentence)

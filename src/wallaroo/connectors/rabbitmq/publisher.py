@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import pika
 from pika.adapters.select_connection import SelectConnection
+from pika.adapters.utils.connection_workflow import AMQPConnectionWorkflowFailed
 
 from wallaroo.sinks.queued.system import BROKEN_OFF, DeliveryError
 
@@ -138,6 +139,9 @@ class ChannelPublisher:
         connection.channel(on_open_callback=partial(self._opened, exchange))
 
     def _failed(self, _: Any, error: Exception) -> None:
+        if isinstance(error, AMQPConnectionWorkflowFailed):  # TLS's or AMQP's handshake
+            last = error.exceptions[-1]
+            error = getattr(last, "exception", last)
         self._fail(error)
 
     def _note_blocked(self, _: Any, frame: Any) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import redis
 
-from wallaroo.network.client_errors import ClientErrors
+from wallaroo.network.client_errors import ClientErrors, is_untrusted
 
 TIMEOUT_S = 10.0
 ChangedError: type[Exception] = redis.WatchError  # a watched key changed after it was read
@@ -32,7 +32,7 @@ def connected(url: str) -> Any:
 
 
 def _is_transient(error: Exception) -> bool:
-    if isinstance(error, _LASTING):
+    if isinstance(error, _LASTING) or is_untrusted(error):
         return False
     return isinstance(error, _PASSING) or str(error).startswith(_PASSING_ANSWERS)
 
