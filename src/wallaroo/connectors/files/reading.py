@@ -5,7 +5,8 @@ Where it runs: workers.
 The invariant: a line or a row of CSV belongs to the range in which it begins
 (`wallaroo.protocols.lines`), a row of Parquet to the range in which its row group begins.  So any
 cut of a file into ranges of bytes yields each record once, in order.  A compressed file is one
-range.
+range.  A file that ends before the size that it had when it was listed is not at its end: what was
+not read of it must not count as read.
 """
 
 from __future__ import annotations
@@ -32,11 +33,33 @@ def is_whole(name: str) -> bool:
     return name.endswith(GZ)
 
 
+class _Complete:
+    """A file that does not seem to end where a store's answer was cut off."""
+
+    def __init__(self, file: Any):
+        self._file = file
+        self._bytes: int = file.size()
+        self._at = 0
+        self.closed = False  # Arrow asks for it
+
+    def seek(self, at: int) -> None:
+        self._file.seek(at)
+        self._at = at
+
+    def read(self, size: int) -> bytes:
+        """Read up to ``size`` bytes, none at the end.  Raises OSError if that is not there yet."""
+        found: bytes = self._file.read(size)
+        self._at += len(found)
+        if size and not found and self._at < self._bytes:
+            raise OSError(f"only {self._at:,} of {self._bytes:,} bytes were read")
+        return found
+
+
 class _Unzipped:
     """A compressed file that is read from its beginning."""
 
-    def __init__(self, file: Any):
-        self._stream = pa.CompressedInputStream(file, "gzip")
+    def __init__(self, file: _Complete):
+        self._stream = pa.CompressedInputStream(pa.PythonFile(file, "r"), "gzip")
 
     def seek(self, at: int) -> None:
         assert at == 0, "a compressed file is read from its beginning"
@@ -47,13 +70,14 @@ class _Unzipped:
 
 
 def _lines_of(file: Any, name: str, start: int, end: int) -> Iterator[list[bytes]]:
+    complete = _Complete(file)
     if is_whole(name):
-        return read_lines(_Unzipped(file), 0, 1 << 62)
-    return read_lines(file, start, end)
+        return read_lines(_Unzipped(complete), 0, 1 << 62)
+    return read_lines(complete, start, end)
 
 
 def _rows_of_csv(file: Any, name: str, start: int, end: int) -> Blocks:
-    header = None if start == 0 else next(read_lines(file, 0, 1))[0]
+    header = None if start == 0 else next(read_lines(_Complete(file), 0, 1))[0]
     for block in _lines_of(file, name, start, end):
         rows = block
         if header is None:
@@ -90,6 +114,11 @@ READERS: dict[str, Callable[[Any, str, int, int], Blocks]] = {
 
 
 def records(storage: FileStore, form: str, name: str, start: int, end: int) -> Blocks:
-    """Yield the records of a range of a file.  Raises OSError."""
+    """Yield the records of a range of a file.  Raises OSError, ValueError if it is shorter."""
     with storage.open(name) as file:
+        size = file.size()
+        if not size:  # no such file is listed: the store's answer has no size
+            raise OSError("its size is unknown")
+        if size < end:
+            raise ValueError(f"it has {size:,} bytes and had {end:,} when it was found")
         yield from READERS[form](file, name, start, end)
