@@ -111,6 +111,8 @@ def test_what_is_not_stored_in_time_is_to_be_sent_again(eventually: Eventually) 
         (b"x", {"Authorization": f"Basic {TOKEN}"}, 401),
         (b"\n\n", {"Authorization": f"bearer {TOKEN}"}, 204),
         (b"x", {"method": "PUT"}, 405),
+        (b"x", {"method": "OPTIONS"}, 405),
+        (b"x", {"Content-Length": "9" * 5000}, 413),
         (b"x" * 1001, {}, 413),
         (b"", {"Content-Length": "-1"}, 411),
         (b"\n\n", {}, 204),
@@ -143,6 +145,42 @@ def test_a_body_of_an_ambiguous_length_is_refused(
         head = f"POST /hook HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n{headers}"
         client.sendall(f"{head}\r\n\r\n5\r\nab\r\n0\r\n\r\n".encode())
         assert client.recv(100).split()[1] == str(status).encode()
+
+
+def test_empty_lines_before_a_request_are_passed_over(feed: tuple[Any, int]) -> None:
+    with socket.create_connection(("127.0.0.1", feed[1]), 400) as client:
+        head = f"\r\n\nPOST /hook HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 0"
+        client.sendall(f"{head}\r\n\r\n".encode())
+        assert client.recv(100).split()[1] == b"204"
+
+
+@pytest.mark.parametrize("is_encrypted", [False, True])
+@pytest.mark.parametrize(("token", "status"), [(TOKEN, 413), ("wrong", 401)])
+def test_a_client_that_sends_a_large_body_sees_why_it_is_refused(
+    tmp_path: Path, is_encrypted: bool, token: str, status: int, eventually: Eventually
+) -> None:
+    (port,) = free_ports(1)
+    tls = make_certificate(tmp_path, "server") if is_encrypted else None
+    inbox = Inbox()
+    server = threading.Thread(target=serve, args=(source(port, tls=tls), inbox), daemon=True)
+    server.start()
+    eventually(lambda: is_there(port), "it listens")
+    for _ in range(3):
+        client: http.client.HTTPConnection = http.client.HTTPConnection("127.0.0.1", port)
+        if tls is not None:
+            context = ssl.create_default_context(cafile=tls.certificate)
+            client = http.client.HTTPSConnection("127.0.0.1", port, context=context)
+        with contextlib.closing(client):
+            client.request("POST", "/hook", b"x" * 5_000_000, {"Authorization": f"Bearer {token}"})
+            assert client.getresponse().status == status
+
+
+def is_there(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 400).close()
+    except OSError:
+        return False
+    return True
 
 
 def test_with_tls_only_encrypted_requests_are_taken(tmp_path: Path) -> None:

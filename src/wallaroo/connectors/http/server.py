@@ -8,6 +8,7 @@ request; payloads are stored in order, so all of them are on disk then.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import socket
@@ -30,6 +31,10 @@ STORED_S_MAX = 25.0  # for a request to be on disk: clients and proxies often ti
 CONNECTIONS_MAX = 2000
 # for a request's header, and until the next request begins
 REQUEST_S_MAX = 30.0
+DROPPED_S_MAX = 10.0  # how long a refused body is read
+DROPPED_AT_ONCE = 1 << 16
+LINE_BYTES_MAX = 1 << 16  # the library refuses a longer one
+LENGTH_DIGITS_MAX = 18
 BODY_BYTES_PER_S_MIN = 1 << 15  # allows a body more time by its size
 
 
@@ -52,6 +57,7 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = "wallaroo"
     sys_version = ""
     timeout: ClassVar[float] = REQUEST_S_MAX
+    raw_requestline: bytes
 
     def __init__(self, sock: socket.socket, address: Any, own: _Server, visitor: Visitor):
         self._own = own
@@ -68,20 +74,20 @@ class _Handler(BaseHTTPRequestHandler):
     def parse_request(self) -> bool:
         """Read the header of a request that has begun."""
         self._visitor.within(REQUEST_S_MAX)
+        while self.raw_requestline in (b"\r\n", b"\n"):  # RFC 9112, 2.2
+            self.raw_requestline = self.rfile.readline(LINE_BYTES_MAX + 1)
         return super().parse_request()
 
     def do_POST(self) -> None:
         refused = self._refused()
         if refused is not None:
-            self.close_connection = True  # its body is not read
-            self._answer(refused)
+            self._refuse(refused)
             return
         if self._own.config.token:
             self._visitor.prove()
         request = self._own.requests.enter(self._visitor.close)
         if request is None:
-            self.close_connection = True
-            self._answer(HTTPStatus.SERVICE_UNAVAILABLE)
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE)
             return
         try:
             self._take(request)
@@ -90,10 +96,28 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Refuse GET requests."""
-        self.close_connection = True
-        self._answer(HTTPStatus.METHOD_NOT_ALLOWED)
+        self._refuse(HTTPStatus.METHOD_NOT_ALLOWED)
 
-    do_PUT = do_DELETE = do_PATCH = do_HEAD = do_GET
+    do_PUT = do_DELETE = do_PATCH = do_HEAD = do_OPTIONS = do_GET
+
+    def _refuse(self, status: HTTPStatus) -> None:
+        """Answer, and close the connection without the request's body.
+
+        What comes of that is dropped for a while: the system would answer it with a reset, at which
+        a client that is still sending does not see the answer.
+        """
+        self.close_connection = True
+        self._answer(status)
+        if (
+            self.headers.get("Content-Length", "0") == "0"
+            and "Transfer-Encoding" not in self.headers
+        ):
+            return
+        socket.socket.shutdown(self.connection, socket.SHUT_WR)
+        self._visitor.within(DROPPED_S_MAX)
+        with contextlib.suppress(OSError):
+            while self.rfile.read1(DROPPED_AT_ONCE):
+                continue
 
     def _refused(self) -> HTTPStatus | None:
         config = self._own.config
@@ -106,7 +130,7 @@ class _Handler(BaseHTTPRequestHandler):
         length = next(iter(lengths), "")
         if not (length.isascii() and length.isdigit()):
             return HTTPStatus.LENGTH_REQUIRED
-        if int(length) > config.max_size:
+        if len(length) > LENGTH_DIGITS_MAX or int(length) > config.max_size:
             return HTTPStatus.REQUEST_ENTITY_TOO_LARGE
         return None
 
