@@ -60,6 +60,11 @@ class WebSocketServer:
             for message in messages:
                 connection.send(message)
 
+    def send_as_text(self, content: bytes) -> None:
+        """Send a text frame to all clients, whose content may be no text."""
+        for connection in self._connections:
+            connection.send(content, text=True)
+
     def _refuse(self, connection: ServerConnection, request: Any) -> Any:
         if self._password and request.headers.get("Authorization") != self._password:
             return connection.respond(HTTPStatus.UNAUTHORIZED, "who are you?\n")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pickle
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -19,6 +21,7 @@ from tests.forks import Forks
 from tests.unit.sinks.broken import error_of
 from tests.unit.sinks.identities import commit_of, history_to
 from tests.unit.sources.own import copying
+from wallaroo.connectors.websocket.client import ERRORS, Peer, connected
 from wallaroo.errors import PeerError, WallarooParameterError
 from wallaroo.options import RunOptions
 from wallaroo.runtime.in_process import InProcessHost
@@ -95,6 +98,55 @@ def test_a_full_inbox_slows_the_server_down(
         came += feed.next_run().events
     sender.join()
     assert came == sent
+
+
+def test_a_text_that_is_not_utf_8_ends_the_connection_and_is_no_event(
+    server: WebSocketServer, eventually: Eventually
+) -> None:
+    feed: Any = source(server.url).open_feed(b"")
+    frames = bytearray()
+    problems: list[str] = []
+
+    def has(what: bytes | str) -> bool:
+        run = feed.next_run()
+        frames.extend(run.frames or b"")
+        problems.append(run.problem)
+        return what in frames if isinstance(what, bytes) else any(what in each for each in problems)
+
+    feed.next_run()
+    eventually(lambda: server.clients, "it is connected")
+    server.send_as_text("é".encode())
+    eventually(lambda: has("é".encode()), "a text")
+    server.send_as_text(b"\xff\xfe")
+    eventually(lambda: has("1007"), "it says so")
+    eventually(lambda: feed.next_run() and server.clients, "it is connected again")
+    server.send(b"\xff")
+    eventually(lambda: has(b"\xff"), "bytes")
+    assert b"\xff\xfe" not in frames
+
+
+@pytest.mark.parametrize("answer", [b"SSH-2.0-x\r\n", b"HTTP/1.1 101 X\r\n\r\n", b"a" * 100_000])
+def test_a_server_of_another_protocol_is_a_cause_as_others(answer: bytes) -> None:
+    """It answers before it was asked, which the client's library takes for impossible."""
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = listener.accept()
+                client.sendall(answer)
+                client.shutdown(socket.SHUT_WR)
+                kept.append(client)
+
+    kept: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=accept, daemon=True).start()
+        url = f"ws://127.0.0.1:{listener.getsockname()[1]}/"
+        for _ in range(20):
+            with pytest.raises(ERRORS.types), connected(Peer(url, {}, 1000, None, 400.0)):
+                pass
+        listener.shutdown(socket.SHUT_RDWR)
+    for client in kept:
+        client.close()
 
 
 @pytest.mark.parametrize("header", [{}, {"Authorization": "Bearer wrong-secret"}])

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+from websockets.exceptions import (
+    ConnectionClosed,
+    ConnectionClosedError,
+    InvalidStatus,
+    WebSocketException,
+)
 from websockets.sync.client import connect
 
 from tests.connectors.file.files import staged
@@ -147,6 +153,27 @@ def test_a_message_is_not_counted_before_it_is_stored(port: int, eventually: Eve
                 run.stored()
         while connection.recv(WAIT_S) != "2":
             pass
+
+
+def test_a_text_that_is_not_utf_8_ends_the_connection_and_is_not_counted(port: int) -> None:
+    feed: Any = source(port).open_feed(b"")
+    feed.next_run()
+    connection = None
+    while connection is None:
+        with contextlib.suppress(OSError):
+            connection = connect(f"ws://127.0.0.1:{port}/", proxy=None, open_timeout=WAIT_S)
+    with connection:
+        connection.send("é")
+        while not (run := feed.next_run()).events:
+            continue
+        run.stored()
+        assert connection.recv(WAIT_S) == "1"
+        connection.send(b"\xff\xfe", text=True)
+        with pytest.raises(ConnectionClosedError) as closed:
+            connection.recv(WAIT_S)
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1007
+    assert not feed.next_run().events
 
 
 def test_both_sides_speak_tls(tmp_path: Path, port: int, eventually: Eventually) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from websockets.exceptions import (
     ConnectionClosed,
+    InvalidMessage,
     InvalidStatus,
     InvalidUpgrade,
     InvalidURI,
@@ -48,23 +49,26 @@ class Peer:
 
 
 def connected(peer: Peer) -> AbstractContextManager[Any]:
-    """Return a connection as a context manager.  Entering it may raise the client's errors."""
+    """Return a connection as a context manager.  Raises the client's errors."""
     options: dict[str, Any] = {}
     if peer.tls is not None or peer.url.startswith("wss:"):
         options["ssl"] = shared_by_threads(peer.tls or ssl.create_default_context())
-    connection: AbstractContextManager[Any] = connect(
-        peer.url,
-        additional_headers=dict(peer.headers),
-        open_timeout=peer.open_s_max,
-        close_timeout=1.0,
-        ping_interval=PING_S,
-        # answers are not read while the backlog is at its bound: `keep_alive` notices lost hosts
-        ping_timeout=None,
-        max_size=peer.max_size,
-        proxy=None,
-        logger=_CLIENT_LOG,
-        **options,
-    )
+    try:
+        connection: AbstractContextManager[Any] = connect(
+            peer.url,
+            additional_headers=dict(peer.headers),
+            open_timeout=peer.open_s_max,
+            close_timeout=1.0,
+            ping_interval=PING_S,
+            # answers are not read while the backlog is at its bound; `keep_alive` notices the rest
+            ping_timeout=None,
+            max_size=peer.max_size,
+            proxy=None,
+            logger=_CLIENT_LOG,
+            **options,
+        )
+    except AssertionError as error:  # the library does not expect an answer before its request
+        raise InvalidMessage("did not receive a valid HTTP response") from error
     return connection
 
 

@@ -51,7 +51,8 @@ class MessageReader:
                 inbox.problem = ""
                 inbox.is_away = False
                 while True:
-                    payload = connection.recv(decode=False)
+                    message = connection.recv()  # it refuses a text that is not UTF-8
+                    payload = message.encode() if isinstance(message, str) else message
                     inbox.put(Pushed(framed(payload), None, None))
         except ERRORS.types as error:
             if not inbox.problem:

@@ -107,7 +107,8 @@ class Clients:
         try:
             with contextlib.suppress(WebSocketException, OSError):
                 while True:
-                    payload = connection.recv(decode=False)
+                    message = connection.recv()  # it refuses a text that is not UTF-8
+                    payload = message.encode() if isinstance(message, str) else message
                     count += 1
                     if count == 1:
                         visitor.prove()
