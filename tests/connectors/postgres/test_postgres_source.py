@@ -24,7 +24,7 @@ from wallaroo.options import RunOptions
 from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.serdes import row_decoder
-from wallaroo.sources import LogContext, PostgresSourceConfig
+from wallaroo.sources import LogContext, PostgresChangesConfig, PostgresSourceConfig
 from wallaroo.sources.log import SourceLog
 from wallaroo.sources.replayable import TableLog
 from wallaroo.testing import run_local
@@ -249,6 +249,39 @@ class TestOnAServer:
         source = PostgresSourceConfig("orders", dsn, table, "id")
         with pytest.raises(PeerError, match=f"permission denied for table {table}"):
             source.open_log(LogContext(Path())).beginning()
+
+    @pytest.mark.parametrize(
+        ("login", "words"),
+        [
+            ("user=guest password=wrong", "authentication failed.*Correct the user, the password"),
+            ("user=guest", "no password supplied. Correct the user, the password"),
+            ("user=missing", 'role "missing" does not exist. Correct the user, the password'),
+            ("user=postgres dbname=gone", "does not exist. Correct the user, the password, dbname"),
+            ("user=one_more", "too many connections.*Wait until it accepts connections"),
+            ("user=postgres sslmode=require", "SSL was required. Correct sslmode, sslrootcert"),
+            ("user=postgres port=1", "Connection refused. Is it running.*correct its address"),
+        ],
+    )
+    def test_a_refusal_to_connect_comes_with_its_remedy(
+        self, server: Server, table: str, guests: None, login: str, words: str
+    ) -> None:
+        dsn = f"{server.dsn} {login}"  # of two values of a parameter the last one counts
+        rows = PostgresSourceConfig("in", dsn, table, "id")
+        changes = PostgresChangesConfig("in", dsn, "pub")
+        for source in (rows, changes):
+            log = source.open_log(LogContext(Path()))
+            with pytest.raises(PeerError, match=f"source 'in': PostgreSQL at .*{words}.*run again"):
+                log.beginning()
+
+
+@pytest.fixture(scope="module")
+def guests(server: Server) -> None:
+    """Users that the server refuses: for their password, and for their number."""
+    server.ask("CREATE ROLE guest LOGIN PASSWORD 'right'")
+    server.ask("CREATE ROLE one_more LOGIN CONNECTION LIMIT 0")
+    rules = server.folder / "cluster" / "pg_hba.conf"
+    rules.write_text(f"host all guest 127.0.0.1/32 scram-sha-256\n{rules.read_text()}")
+    server.ask("SELECT pg_reload_conf()")
 
 
 @pytest.fixture(scope="module")

@@ -139,6 +139,9 @@ def test_a_locked_database_is_waited_for(path: Path, eventually: Eventually) -> 
         other.execute("BEGIN EXCLUSIVE")
         words = f"SQLite database {path}: database is locked"
         eventually(lambda: log.head().error == words, "it says so")
+        start = source(path).open_log(LogContext(Path())).beginning
+        with pytest.raises(PeerError, match=f"'orders': {words}. Wait until no other program"):
+            start()
     eventually(lambda: not log.head().error, "it continues")
 
 

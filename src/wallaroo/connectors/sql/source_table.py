@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -25,6 +25,16 @@ READ_S_MAX = 300.0  # how long a worker waits for an unavailable database
 
 class UnavailableError(PeerError):
     """A database that cannot be read at the moment."""
+
+
+@contextmanager
+def starting(source: str, way_out: Callable[[BaseException | None], str]) -> Iterator[None]:
+    """Name the source, and the remedy for the client's error, if its database is unavailable."""
+    try:
+        yield
+    except UnavailableError as error:
+        remedy = way_out(error.__cause__)
+        raise UnavailableError(f"source '{source}': {error}. {remedy}; then run again.") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +84,10 @@ class TableSource(ReplayableSource[Any]):
         """Return a name as SQL."""
 
     @abstractmethod
+    def _way_out(self, error: BaseException | None) -> str:
+        """Return the remedy for the client's error about an unavailable database."""
+
+    @abstractmethod
     def _check(self, connection: Any) -> None:
         """Raise PeerError for a table that cannot be read by the column."""
 
@@ -91,18 +105,12 @@ class TableSource(ReplayableSource[Any]):
 
     def start(self, partition: str) -> int:
         """Check the table; return its first offset.  Raises PeerError, with the way out."""
-        try:
-            with self._connection() as connection:
-                self._check(connection)
-                if self._first is not None:
-                    return self._first + 1
-                least = self._ask(connection, "min")
-                return 0 if least is None else least
-        except UnavailableError as error:
-            raise UnavailableError(
-                f"source '{self._rows.source}': {error}. Is it running? Start it, or correct its "
-                "address; then run again."
-            ) from error
+        with starting(self._rows.source, self._way_out), self._connection() as connection:
+            self._check(connection)
+            if self._first is not None:
+                return self._first + 1
+            least = self._ask(connection, "min")
+            return 0 if least is None else least
 
     def end(self, partition: str) -> int:
         """Return the number after the last one below which all rows are final.

@@ -31,13 +31,14 @@ from wallaroo.connectors.sql.postgres.client import (
     first_line,
     is_transient,
     keep_texts,
+    way_out,
 )
 from wallaroo.connectors.sql.postgres.identity import cluster_facts, require_primary
 from wallaroo.connectors.sql.postgres.pgoutput import Messages, lsn_of, lsn_text
 from wallaroo.connectors.sql.postgres.reader import lent
 from wallaroo.connectors.sql.postgres.slot_copy import slot_reader
 from wallaroo.connectors.sql.postgres.snapshot import Snapshot, snapshot_rows
-from wallaroo.connectors.sql.source_table import READ_S_MAX, UnavailableError
+from wallaroo.connectors.sql.source_table import READ_S_MAX, UnavailableError, starting
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.instrumentation.faults import fault_point
 from wallaroo.serdes.changes import Change
@@ -109,7 +110,7 @@ class PostgresChanges(ReplayableSource[Any]):
         The slot of a snapshot is created when that is taken (`snapshot`).
         """
         config = self._config
-        with self._connection() as connection:
+        with starting(self.name, way_out), self._connection() as connection:
             self._check_server(connection)
             self._read_slot(connection)
             if config.snapshot:

@@ -37,6 +37,16 @@ MOMENTS = ("date", "time", "timetz", "timestamp", "timestamptz", "interval")
 # intervention (a shutdown), system errors.
 PASSING = frozenset({"08", "28", "3D", "40", "53", "55", "57", "58"})
 READ_ONLY = "25006"  # a standby: after a failover the name leads to the new primary
+# Remedies by libpq's words: its failures to connect have no SQLSTATE.
+WAYS_OUT = {
+    r"authentication|password|pg_hba|role .* not|FATAL: .* does not exist|permission denied": (
+        "Correct the user, the password, dbname or sslmode, or the rights on the server"
+    ),
+    r"SSL|TLS|certificate|private key": (
+        "Correct sslmode, sslrootcert, sslcert or sslkey, or the server's certificate"
+    ),
+    r"FATAL": "Wait until it accepts connections, or raise its limits",
+}
 
 
 def is_transient(error: psycopg.Error) -> bool:
@@ -75,6 +85,15 @@ def complete_dsn(dsn: str) -> str:
             "client_encoding": "utf8",
         }
     )
+
+
+def way_out(error: BaseException | None) -> str:
+    """Return the remedy for a failure to connect."""
+    text = re.sub(r'"[^"]*"', '""', str(error).split("\n")[0])  # names are quoted
+    for pattern, remedy in WAYS_OUT.items():
+        if re.search(pattern, text):
+            return remedy
+    return "Is it running? Start it, or correct its address"
 
 
 def connected(dsn: str) -> psycopg.Connection[Any]:

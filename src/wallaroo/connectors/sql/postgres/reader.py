@@ -31,6 +31,7 @@ from wallaroo.connectors.sql.postgres.client import (
     is_of_client,
     is_transient,
     keep_texts,
+    way_out,
 )
 from wallaroo.connectors.sql.postgres.identity import facts_of, require_primary
 from wallaroo.connectors.sql.postgres.source import PostgresSourceConfig
@@ -107,6 +108,9 @@ class PostgresTableSource(TableSource):
         except psycopg.Error as error:
             words = f"{self.place}: {first_line(error)}"
             raise self._failure(words, is_transient=is_transient(error)) from error
+
+    def _way_out(self, error: BaseException | None) -> str:
+        return way_out(error)
 
     def _advance_end(self, connection: Any, now: float) -> None:
         require_primary(connection, self._rows.source, self.place, STANDBY)

@@ -55,6 +55,9 @@ class SQLiteTableSource(TableSource):
                 f"the file has to be on every host that runs tasks."
             ) from error
 
+    def _way_out(self, error: BaseException | None) -> str:
+        return "Wait until no other program locks it, and its disk can be read"
+
     def _advance_end(self, connection: Any, now: float) -> None:
         newest = self._ask(connection, "max")
         if newest is not None:
