@@ -50,6 +50,46 @@ def test_lines_become_records_and_records_lines(
     assert "Unknown topic" in capfd.readouterr().err
 
 
+@pytest.mark.kafka
+@pytest.mark.java
+@pytest.mark.parametrize(
+    ("command", "options", "words"),
+    [
+        (
+            ["send", "--numbers=1", "--connect-timeout=3", "--to"],
+            {"sasl.password": "a secret"},
+            "uthentication",
+        ),
+        (["receive", "--from"], {"ssl.ca.location": ""}, "certificate verify failed"),
+    ],
+)
+def test_a_refused_login_and_an_untrusted_broker_come_with_their_remedy(
+    broker: Broker,
+    topic: str,
+    command: list[str],
+    options: dict[str, str],
+    words: str,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert broker.secured is not None
+    address = f"kafka://{broker.secured.address}/{topic}"
+    pairs = {**broker.secured.options, **options}.items()
+    own = [f"--kafka-option={name}={value}" for name, value in pairs if value]
+    assert main([*command, address, *own]) == 1
+    shown = capfd.readouterr().err
+    assert f"cannot reach {address} within " in shown
+    assert words in shown
+    assert "Correct the login or the certificates: --kafka-option." in shown
+    assert "a secret" not in shown
+
+
+def test_an_option_that_librdkafka_does_not_know_is_named(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["send", "--to", "kafka://a:1/t", "--numbers", "1", "--kafka-option=x=1"]) == 1
+    assert '"x". Options have librdkafka\'s names; correct --kafka' in capfd.readouterr().err
+
+
 def test_a_broker_that_is_not_there_is_named(capfd: pytest.CaptureFixture[str]) -> None:
     (port,) = free_ports(1)
     address = f"kafka://127.0.0.1:{port}/words"

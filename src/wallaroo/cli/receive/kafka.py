@@ -6,6 +6,7 @@ Where it runs: a process of its own.  It imports confluent-kafka, which is optio
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
@@ -15,6 +16,7 @@ from wallaroo.cli.receive.receiver import OutputTotals
 from wallaroo.cli.send.kafka import partitions_of
 from wallaroo.cli.terminal.kafka_address import KafkaAddress
 from wallaroo.connectors.kafka.client import (
+    EVENTS_MAX,
     is_transient,
     open_consumer,
     sentence,
@@ -33,11 +35,13 @@ class TopicReader:
 
     def __init__(self, address: KafkaAddress, *, from_end: bool):
         self._address = address
+        events: deque[KafkaError] = deque(maxlen=EVENTS_MAX)
+        options = {**address.options, "error_cb": events.append}
         self._consumer: Any = open_consumer(
-            address.brokers, address.options, isolation="read_committed", reset="earliest"
+            address.brokers, options, isolation="read_committed", reset="earliest"
         )
         try:
-            self._partitions = partitions_of(self._consumer, address, CONNECT_S)
+            self._partitions = partitions_of(self._consumer, events, address, CONNECT_S)
         except BaseException:
             self.close()
             raise

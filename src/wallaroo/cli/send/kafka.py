@@ -5,14 +5,22 @@ Where it runs: a process of its own.  It imports confluent-kafka, which is optio
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import replace
 from typing import Any
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from wallaroo.cli.send.sending import Blocks, SendOptions, Sent, send_over
 from wallaroo.cli.terminal.kafka_address import KafkaAddress
-from wallaroo.connectors.kafka.client import error_of, sentence, settings
+from wallaroo.connectors.kafka.client import (
+    EVENTS_MAX,
+    REFUSALS,
+    answer_of,
+    error_of,
+    sentence,
+    settings,
+)
 from wallaroo.errors import PeerError
 
 POLL_EVERY = 1000  # records between two polls for delivery reports
@@ -21,15 +29,24 @@ LINGER_MS = 5
 PURGE_S = 1.0  # the client's time to drop what can no longer be sent
 
 
-def partitions_of(client: Any, address: KafkaAddress, timeout_s: float) -> list[int]:
-    """Return a topic's partitions; raise PeerError if it, or its cluster, does not exist."""
+def partitions_of(
+    client: Any, events: deque[KafkaError], address: KafkaAddress, timeout_s: float
+) -> list[int]:
+    """Return a topic's partitions.  ``events``: what the client's ``error_cb`` appends to.
+
+    Raises PeerError if the topic, or its cluster, does not exist, or refuses the client.
+    """
     try:
-        topic = client.list_topics(address.topic, timeout_s).topics[address.topic]
-    except KafkaException as error:
+        topics = answer_of(client, events, lambda: client.list_topics(address.topic, timeout_s))
+    except KafkaException as raised:
+        error = error_of(raised)
+        remedy = "Is the broker running there?"
+        if error.code() in REFUSALS:
+            remedy = "Correct the login or the certificates: --kafka-option."
         raise PeerError(
-            f"cannot reach {address} within {timeout_s:g} s: {sentence(error_of(error))}. Is the "
-            f"broker running there?"
+            f"cannot reach {address} within {timeout_s:g} s: {sentence(error)}. {remedy}"
         ) from None
+    topic = topics.topics[address.topic]
     if topic.error is not None:
         raise PeerError(f"topic '{address.topic}' at {address.brokers}: {sentence(topic.error)}.")
     return sorted(topic.partitions)
@@ -50,14 +67,16 @@ class TopicRecords:
         self._failed = ""
         # log_level 0: errors that the client would print are returned from calls as well
         own = {"enable.idempotence": True, "linger.ms": LINGER_MS, "log_level": 0}
+        events: deque[KafkaError] = deque(maxlen=EVENTS_MAX)
+        common = {**settings(address.brokers, address.options), "error_cb": events.append}
         try:
-            self._producer: Any = Producer({**own, **settings(address.brokers, address.options)})
-        except KafkaException as error:
+            self._producer: Any = Producer({**own, **common})
+        except KafkaException as raised:
             raise PeerError(
-                f"cannot reach {address} within {connect_timeout_s:g} s: "
-                f"{sentence(error_of(error))}. Is the broker running there?"
+                f"no Kafka client for {address} can be made: {sentence(error_of(raised))}. Options "
+                "have librdkafka's names; correct --kafka-option."
             ) from None
-        partitions_of(self._producer, address, connect_timeout_s)
+        partitions_of(self._producer, events, address, connect_timeout_s)
 
     def put(self, part: memoryview, sent: int) -> None:
         if sent % POLL_EVERY == 0:

@@ -144,7 +144,25 @@ def quiet(_: Any) -> None:
     """Drop the client's own error events: those that matter are also results of calls."""
 
 
-def settings(brokers: str, options: Mapping[str, str]) -> dict[str, Any]:
+def answer_of(client: Any, events: deque[KafkaError], ask: Callable[[], Answer]) -> Answer:
+    """Make a client's request; raise its error if the brokers refuse, or do not answer.
+
+    If they refuse the client, they never answer: their error comes as one of the client's events,
+    which its ``error_cb`` appends.
+    """
+    client.poll(0)  # earlier events, and the client's log lines
+    events.clear()
+    try:
+        return ask()
+    except KafkaException:
+        client.poll(0)
+        for error in tuple(events):  # another thread's call may add one
+            if error.code() in REFUSALS:
+                raise KafkaException(error) from None
+        raise
+
+
+def settings(brokers: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of every client; the user's options override them."""
     return {
         "bootstrap.servers": brokers,
@@ -235,20 +253,7 @@ class Inquiry:
         self._consumer.close()
 
     def _asked(self, ask: Callable[[], Answer]) -> Answer:
-        """Make a request; raise the client's error if brokers refuse it, as they never answer then.
-
-        If the brokers refuse the client, they never answer: their error comes as an event.
-        """
-        self._consumer.poll(0)  # earlier events, and the client's log lines
-        self._events.clear()
-        try:
-            return ask()
-        except KafkaException:
-            self._consumer.poll(0)
-            for error in tuple(self._events):  # another thread's call may add one
-                if error.code() in REFUSALS:
-                    raise KafkaException(error) from None
-            raise
+        return answer_of(self._consumer, self._events, ask)
 
 
 def _checked(answers: list[TopicPartition]) -> list[TopicPartition]:
@@ -259,7 +264,7 @@ def _checked(answers: list[TopicPartition]) -> list[TopicPartition]:
 
 
 def open_consumer(
-    brokers: str, options: Mapping[str, str], *, isolation: str, reset: str = "error"
+    brokers: str, options: Mapping[str, Any], *, isolation: str, reset: str = "error"
 ) -> Consumer:
     """Open a consumer without a group; ``reset``: ``auto.offset.reset``."""
     fixed = {
@@ -277,7 +282,7 @@ def open_consumer(
     return _consumer(brokers, {**settings(brokers, options), **fixed, **_consumer_options(options)})
 
 
-def _consumer_options(options: Mapping[str, str]) -> dict[str, str]:
+def _consumer_options(options: Mapping[str, Any]) -> dict[str, Any]:
     fixed = ("enable.auto.commit", "enable.auto.offset.store", "enable.partition.eof")
     return {name: value for name, value in options.items() if name not in fixed}
 
