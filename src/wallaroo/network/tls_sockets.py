@@ -25,6 +25,7 @@ from wallaroo.network.tls import TLS, Pem
 
 Address = tuple[str, int]  # host and port
 RECORD_BYTES_MAX = 1 << 14  # plaintext in a TLS record (RFC 8446, 5.1)
+NO_CHECK_TIME = ssl.VerifyFlags(0x200000)  # OpenSSL's X509_V_FLAG_NO_CHECK_TIME
 CLOSED_LOOK_MS = 1000  # between two checks that no other thread has closed the socket
 Result = TypeVar("Result")
 
@@ -130,10 +131,14 @@ def context_of(pem: Pem) -> ssl.SSLContext:
 
 
 def pinned_context(certificate: str) -> ssl.SSLContext:
-    """Return a client's context that trusts one certificate (PEM), by any name."""
+    """Return a client's context that trusts one certificate (PEM), by any name, at any time.
+
+    The listener hands it out itself: a run does not end with its dates (as RFC 7671, 5.1, says for
+    pinned ones).
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | NO_CHECK_TIME
     context.load_verify_locations(cadata=certificate)
     return context
 

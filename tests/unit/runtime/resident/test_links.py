@@ -6,6 +6,7 @@ import contextlib
 import random
 import secrets
 import socket
+import subprocess
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +28,7 @@ from wallaroo.network.proved_connections import (
     connect,
     exactly,
 )
+from wallaroo.network.tls import TLS
 from wallaroo.network.tls_sockets import pem_of
 from wallaroo.runtime.resident.framing import Mesh, receive, send
 
@@ -147,6 +149,37 @@ def test_another_certificate_is_not_trusted(tmp_path: Path) -> None:
 
         with pytest.raises(OSError, match="certificate verify failed"):
             connect(wrong)
+
+
+EXPIRED = """
+[ca]
+default_ca = own
+[own]
+database = index.txt
+rand_serial = yes
+new_certs_dir = .
+default_md = sha256
+policy = names
+[names]
+commonName = supplied
+"""
+
+
+def test_a_run_outlives_its_certificate(tmp_path: Path) -> None:
+    """It names the certificate to its tasks itself; they start again after its end, too."""
+    (tmp_path / "index.txt").touch()
+    (tmp_path / "ca.conf").write_text(EXPIRED)
+    for command in (
+        "req -new -newkey rsa:2048 -nodes -subj /CN=run -keyout run.key -out run.csr",
+        "ca -batch -notext -selfsign -config ca.conf -keyfile run.key -in run.csr -out run.pem "
+        "-startdate 20200101000000Z -enddate 20200102000000Z",
+    ):
+        run = ["openssl", *command.split()]
+        subprocess.run(run, check=True, capture_output=True, cwd=tmp_path)
+    with TaskListener(HOST, SECRET, reachable_as=HOST) as listener:
+        listener.secure(pem_of(TLS(str(tmp_path / "run.pem"), str(tmp_path / "run.key"))))
+        listener.begin()
+        connect(listener.endpoint).close()
 
 
 def test_waiting_for_a_connection_ends(listener: TaskListener) -> None:
