@@ -25,7 +25,6 @@ from wallaroo.durable.levels import Durability
 from wallaroo.errors import CheckpointError, WallarooError
 from wallaroo.monitoring.metrics.progress import Recovery
 from wallaroo.monitoring.metrics.status import ReplicaStatus
-from wallaroo.network.certificates import require_valid
 from wallaroo.network.key_files import read_key
 from wallaroo.network.replica import WRITER, Replica
 from wallaroo.processes import console
@@ -122,8 +121,6 @@ def open_state(
     ``after``: as in `open_checkpoint`.
     """
     options = spec.options
-    if options.tls is not None:
-        require_valid(options.tls)
     if options.from_savepoint is not None:
         phases.enter("copying the savepoint")
         _begin_from_savepoint(spec, str(options.from_savepoint))
