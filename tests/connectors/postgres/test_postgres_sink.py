@@ -224,6 +224,24 @@ def test_connections_that_break_at_random_moments_lose_and_repeat_nothing(
     assert place.rows() == expected(60)
 
 
+def test_transactions_that_the_server_ends_for_their_time_are_tried_again(
+    place: Place, eventually: Eventually
+) -> None:
+    limit = "idle_in_transaction_session_timeout"
+    with psycopg.connect(place.server.dsn, autocommit=True) as other:
+        other.execute(f"ALTER ROLE CURRENT_USER SET {limit} = '1ms'".encode())
+        try:
+            committer = place.opened()
+            for batch in range(20):
+                committer.commit(commit_of(batch), place.staged(batch))
+            time.sleep(0.5)
+        finally:
+            other.execute(f"ALTER ROLE CURRENT_USER RESET {limit}".encode())
+    eventually(lambda: committer.status().committed_batch == 19, "all batches are in the table")
+    committer.close(DRAIN_SECONDS)
+    assert place.rows() == expected(20)
+
+
 def test_while_the_server_is_away_commits_return_and_rows_wait_over_a_restart(
     place: Place, eventually: Eventually
 ) -> None:

@@ -36,7 +36,9 @@ MOMENTS = ("date", "time", "timetz", "timestamp", "timestamptz", "interval")
 # connection, authorisation, no such database, rollback, resources (a full disk), locks,
 # intervention (a shutdown), system errors.
 PASSING = frozenset({"08", "28", "3D", "40", "53", "55", "57", "58"})
-READ_ONLY = "25006"  # a standby: after a failover the name leads to the new primary
+# So are, of class 25 (transactions), a standby, as after a failover the name leads to the new
+# primary, and limits of time, at which the server closes the connection.
+PASSING_STATES = frozenset({"25006", "25P03", "25P04"})
 # Remedies by libpq's words: its failures to connect have no SQLSTATE.
 WAYS_OUT = {
     r"authentication|password|pg_hba|role .* not|FATAL: .* does not exist|permission denied": (
@@ -54,7 +56,7 @@ def is_transient(error: psycopg.Error) -> bool:
     state = error.sqlstate
     if state is None:
         return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
-    return state[:2] in PASSING or state == READ_ONLY
+    return state[:2] in PASSING or state in PASSING_STATES
 
 
 def first_line(error: psycopg.Error) -> str:
