@@ -11,7 +11,7 @@ from wallaroo.steps.windows.aggregation import adds_up_exactly, fold_of, has_par
 from wallaroo.steps.windows.grid import Grid
 from wallaroo.steps.windows.panes import may_add_up
 from wallaroo.steps.windows.spec import RangeWindowSpec, SessionWindowSpec, WindowSpec
-from wallaroo.user_code.references import importable_module, pickle_by_value, resolve
+from wallaroo.user_code.references import importable_module, is_found, pickle_by_value, resolve
 
 In = TypeVar("In", contravariant=True)
 Out = TypeVar("Out", covariant=True)
@@ -139,7 +139,7 @@ class _Pickled:
 
 
 def _packed(given: Any) -> Any:
-    if inspect.isclass(given) and "<locals>" not in given.__qualname__:
+    if inspect.isclass(given) and is_found(given):
         return _ByReference(importable_module(given.__module__), given.__qualname__)
     return _Pickled(pickle_by_value(given))
 

@@ -249,3 +249,32 @@ class Results(wallaroo.Aggregation[str, list[str], str]):
 
     def output(self, key: str, found: list[str], /) -> str:
         return f"{key}: {', '.join(found)}"
+
+
+class Named(wallaroo.Aggregation[Any, list[int], Any]):
+    def initial_accumulator(self) -> list[int]:
+        return [0]
+
+    def update(self, event: Any, total: list[int], /) -> None:
+        total[0] += 1
+
+    def combine(self, left: list[int], right: list[int], /) -> list[int]:
+        return [left[0] + right[0]]
+
+    def output(self, key: Any, total: list[int], /) -> str:
+        return f"first {total[0]}"
+
+
+FIRST = Named
+OVER_FIRST = wallaroo.count_windows(1).over(Named)
+
+
+class Named(FIRST):  # type: ignore[no-redef]  # as a copied example does
+    def output(self, key: Any, total: list[int], /) -> str:
+        return f"second {total[0]}"
+
+
+def test_an_aggregation_is_the_class_that_was_given_if_its_name_is_another_now() -> None:
+    step = pickle.loads(pickle.dumps(OVER_FIRST))
+
+    assert step.aggregation.output("key", [1]) == "first 1"
