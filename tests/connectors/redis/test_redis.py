@@ -422,11 +422,14 @@ def test_a_wrong_configuration_is_refused(make: Any, words: str) -> None:
         make()
 
 
-def test_an_address_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(PeerError, match="the address cannot be read"):
-        RedisSourceConfig("a", "s", "redis://host?db=x").open_feed(b"")
-    with pytest.raises(PeerError, match="the address cannot be read"):
-        RedisSinkConfig("redis://host?db=x", stream="s").committer("s", tmp_path, True)
+@pytest.mark.parametrize("query", ["db=x", "ssl_cert_reqs=x", "no_option=x"])
+def test_an_address_that_cannot_be_read_is_named(tmp_path: Path, query: str) -> None:
+    url = f"rediss://:secret@host?{query}"
+    with pytest.raises(PeerError, match="the address cannot be read") as read:
+        RedisSourceConfig("a", "s", url).open_feed(b"")
+    with pytest.raises(PeerError, match="the address cannot be read") as put:
+        RedisSinkConfig(url, stream="s").committer("s", tmp_path, True)
+    assert "secret" not in f"{read.value}{put.value}"
 
 
 def test_a_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,8 +27,18 @@ _PASSING_ANSWERS = ("MISCONF", "BUSY ", "NOREPLICAS")
 
 
 def connected(url: str) -> Any:
-    """Return a client that connects with its first command.  Raises ValueError: bad address."""
-    return redis.Redis.from_url(url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S)
+    """Return a client that connects with its first command.
+
+    Raises ValueError or TypeError for an address that cannot be used.
+    """
+    own = {"socket_timeout": TIMEOUT_S, "socket_connect_timeout": TIMEOUT_S}
+    client = redis.Redis.from_url(url, **own)
+    pool = client.connection_pool
+    try:
+        pool.connection_class(**pool.connection_kwargs)  # the options of the query, read only here
+    except redis.RedisError as error:
+        raise ValueError(str(error)) from None
+    return client
 
 
 def _is_transient(error: Exception) -> bool:
