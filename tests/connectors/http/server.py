@@ -27,6 +27,7 @@ class Hook:
     retry_after: str = ""
     body: bytes = b"so it is"  # of any answer but 204
     encoding: str = ""  # that the body claims to have
+    missing: int = 0  # bytes that an answer to the first request claims to have in addition
     clients: set[Any] = field(default_factory=set)  # addresses: one for each connection
     early: tuple[int, ...] = ()  # statuses of informational answers before each answer
     is_over: threading.Event = field(default_factory=threading.Event)
@@ -81,7 +82,9 @@ def running_hook(port: int = 0, hook: Hook | None = None, tls: TLS | None = None
             text = b"" if status == 204 else kept.body
             self.send_response(status)
             if status != 204:
-                self.send_header("Content-Length", str(len(text)))
+                self.send_header("Content-Length", str(len(text) + kept.missing))
+                self.close_connection = bool(kept.missing)
+                kept.missing = 0
             if kept.encoding:
                 self.send_header("Content-Encoding", kept.encoding)
             if kept.retry_after and status >= 400:

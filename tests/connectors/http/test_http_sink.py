@@ -187,6 +187,14 @@ def test_an_accepting_answer_is_accepted_whatever_its_body(tmp_path: Path, encod
     assert len(hook.clients) == 1
 
 
+@pytest.mark.parametrize("status", [200, 400])
+def test_an_answer_that_was_cut_off_is_none(tmp_path: Path, status: int) -> None:
+    with running_hook(hook=Hook(answers=[status], missing=7)) as hook:
+        committed(HTTPSinkConfig(hook.url, backoff_s=0.001), tmp_path, b"1").close(DRAIN_S)
+    assert [status for _, _, status in hook.requests] == [status, 204]
+    assert len(set(hook.keys)) == 1
+
+
 def test_a_refusal_that_cannot_be_decoded_is_a_refusal(tmp_path: Path) -> None:
     with running_hook(hook=Hook(answers=[400], encoding="gzip")) as hook:
         with pytest.raises(PeerError, match=r"of sink 's': answer 400\."):

@@ -146,6 +146,7 @@ def _begin_of(answer: urllib3.BaseHTTPResponse, *, is_shown: bool) -> bytes:
     body = b""
     with contextlib.suppress(DecodeError):
         body = answer.read(READ_MAX if is_shown else DRAINED_MAX, decode_content=is_shown)
+        answer.read(1, decode_content=is_shown)  # raises if the answer was cut off
     answer.close()  # no effect on a connection whose answer has been read
     answer.release_conn()
     return body
