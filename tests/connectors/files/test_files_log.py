@@ -26,7 +26,8 @@ from tests.unit.serdes.orders import Item
 from tests.unit.sources.own import copying
 from wallaroo import aggregations
 from wallaroo.connectors.file.sink import FileSinkConfig
-from wallaroo.connectors.files.log import PIECE_BYTES_MIN
+from wallaroo.connectors.files.forms import LINES as LINES_FORM
+from wallaroo.connectors.files.log import PIECE_BYTES_MIN, FilesLog
 from wallaroo.connectors.files.removed import ENTRY_CHARS
 from wallaroo.connectors.files.storage import FileStore
 from wallaroo.errors import CheckpointError, PeerError, WallarooParameterError
@@ -35,7 +36,7 @@ from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.serdes import Csv, Json, row_decoder
 from wallaroo.sources import FilesSourceConfig, LogContext, Position
-from wallaroo.sources.log import SourceLog
+from wallaroo.sources.log import Range, SourceLog
 
 Eventually = Callable[..., None]
 LINES = 5000
@@ -324,6 +325,28 @@ def test_a_prefix_without_objects_is_watched_but_not_a_missing_bucket(tmp_path: 
         with pytest.raises(OSError, match="NO_SUCH_BUCKET") as raised:
             missing.sizes()
         assert not isinstance(raised.value, FileNotFoundError)
+
+
+def test_a_task_that_waits_for_an_object_names_the_cause(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The list may be there while objects are not, so the driver knows of nothing."""
+    refusals = [OSError("AWS Error SLOW_DOWN")] * 2
+
+    class Slow(FileStore):
+        is_s3 = True
+
+        def open(self, name: str) -> Any:
+            if refusals:
+                raise refusals.pop()
+            return FileStore(self.path).open(name)
+
+    name = str(folder / "b.txt")
+    log = FilesLog("files", Slow(name), LINES_FORM, True)
+    payloads = [each for run in log.read(Range("files", (0, name), 7, 2)) for each in run.payloads]
+    assert payloads == [b"b 0", b"b 1"]
+    words = f"source 'files': {name} cannot be read at the moment (AWS Error SLOW_DOWN); trying on"
+    assert caplog.messages == [words]
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:

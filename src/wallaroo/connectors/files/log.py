@@ -23,6 +23,7 @@ The invariants:
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -41,6 +42,7 @@ EVENT_BYTES = 100  # assumed size of an event, to report how many are waiting
 PIECE_BYTES_MIN = 64 * 1024  # a smaller part of a file is not worth a task
 PATIENCE_S = 30.0  # how long the start of a run waits for a store that does not answer
 RETRY_S = 1.0
+_log = logging.getLogger("wallaroo.run")
 
 Files = dict[str, list[int]]  # name -> [done, size]
 
@@ -205,6 +207,7 @@ class FilesLog(SourceLog):
         Raises CheckpointError if the file was removed, PeerError if it cannot be read.
         """
         passed_on = 0
+        is_reported = False
         path = part.start[1]
         while True:
             try:
@@ -224,6 +227,10 @@ class FilesLog(SourceLog):
                         f"source '{self._source}': {path} cannot be read: "
                         f"{_words(error)}. Nothing is lost: correct it, then run again."
                     ) from error
+                if not is_reported:
+                    what = "source '%s': %s cannot be read at the moment (%s); trying on"
+                    _log.warning(what, self._source, path, _words(error))
+                    is_reported = True
             time.sleep(RETRY_S)
 
     def _records_after(self, part: Range, count: int) -> Iterator[list[Any]]:
