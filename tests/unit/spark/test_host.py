@@ -16,6 +16,7 @@ import pytest
 
 import wallaroo
 from tests.unit.runtime.applications import line, text
+from wallaroo.cli.application.loading import load_application
 from wallaroo.errors import PeerError
 from wallaroo.options import RunOptions
 from wallaroo.processes.roles import run_processes
@@ -143,3 +144,44 @@ def test_an_edited_module_is_what_the_next_run_of_a_session_computes(
 
     assert (tmp_path / "first.txt").read_text() == "first a\nfirst b\n"
     assert (tmp_path / "second.txt").read_text() == "second a\nsecond b\n"
+
+
+WITH_OPTIONS = """
+import wallaroo
+
+OPTIONS = {}
+
+
+@wallaroo.computation("labelled")
+def labelled(value):
+    return OPTIONS["label"] + " " + value
+
+
+@wallaroo.encoder
+def line(text):
+    return text + "\\n"
+
+
+def application_setup(args):
+    OPTIONS["label"] = args[0]
+    source = wallaroo.source("in", wallaroo.FileSourceConfig("in", args[1]))
+    sink = wallaroo.FileSinkConfig(args[2], encoder=line)
+    return wallaroo.build_application("options", source.to(labelled).to_sink(sink))
+"""
+
+
+def test_steps_find_the_options_that_a_set_up_left_in_its_module(
+    tmp_path: Path, spark_session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "in.txt").write_text("a\n")
+    module = tmp_path / "with_options.py"
+    module.write_text(WITH_OPTIONS)
+    for label in ("first", "second"):
+        out = tmp_path / f"{label}.txt"
+        application = load_application(str(module), [label, str(tmp_path / "in.txt"), str(out)])
+        options = RunOptions(status_address=None, module_paths=(os.getcwd(), str(tmp_path)))
+        run = new_run(application, options, spark_session)
+        run.start()
+        assert run.wait(400)
+        assert out.read_text() == f"{label} a\n"

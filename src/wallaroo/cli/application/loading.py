@@ -9,7 +9,6 @@ same name, so what they pickle can be unpickled anywhere, in any later run.
 
 from __future__ import annotations
 
-import dis
 import importlib
 import inspect
 import logging
@@ -28,6 +27,8 @@ from wallaroo.cli.terminal.call_chain import is_of_library
 from wallaroo.errors import PipelineError, Problem, WallarooError
 from wallaroo.steps.kinds import place_of
 from wallaroo.user_code.user_frames import user_frames
+from wallaroo.user_code.worker_modules.edited import stamps
+from wallaroo.user_code.worker_modules.setup_values import Place, changed, noted
 
 _log = logging.getLogger("wallaroo.run")
 FRAMES_MAX = 4  # innermost frames of the user's code that an error shows
@@ -59,7 +60,8 @@ def load_application(app: str, args: Sequence[str]) -> Application:
             str(module.__file__ or ""),
         )
     _check_signature(app, setup)
-    _warn_of_globals(setup)
+    modules = _own_modules(module)
+    before = noted(modules)
     try:
         with dead_letters_come_later(), noting_pipelines():
             application = setup(list(args))
@@ -75,7 +77,9 @@ def load_application(app: str, args: Sequence[str]) -> Application:
             "End it with: return wallaroo.build_application(name, pipeline).",
             place_of(setup),
         )
-    return application.with_hooks_of(vars(module))
+    values, left_out = changed(before, modules)
+    _warn_of_values(setup, left_out)
+    return application.with_hooks_of(vars(module)).with_setup_values(values)
 
 
 def _check_signature(app: str, setup: Callable[..., object]) -> None:
@@ -94,17 +98,22 @@ def _check_signature(app: str, setup: Callable[..., object]) -> None:
         pass
 
 
-def _warn_of_globals(setup: Callable[..., object]) -> None:
-    """Log a warning if the set-up assigns variables of its module, which only this process has."""
-    code = getattr(setup, "__code__", None)
-    steps = dis.get_instructions(code) if code is not None else ()
-    if names := sorted({str(each.argval) for each in steps if each.opname == "STORE_GLOBAL"}):
+def _own_modules(module: ModuleType) -> list[ModuleType]:
+    """Return an application's module, and those of its folder that are loaded."""
+    folder = Path(str(module.__file__)).parent
+    others = (sys.modules[name] for name in stamps() if name in sys.modules)
+    beside = [each for each in others if Path(str(each.__file__)).is_relative_to(folder)]
+    return [module, *(each for each in beside if each is not module)]
+
+
+def _warn_of_values(setup: Callable[..., object], places: Sequence[Place]) -> None:
+    if places:
         _log.warning(
-            "application_setup (%s) assigns the global %s: workers import the module and do not "
-            "call it, so steps find the value that the import assigns. Pass it to them: "
-            "functools.partial(function, value)",
+            "application_setup (%s) assigns %s, which cannot be sent to workers: they import the "
+            "module and do not call it, so steps find the value that the import assigns. Pass it "
+            "to them: functools.partial(function, value)",
             place_of(setup),
-            ", ".join(names),
+            ", ".join(map(str, places)),
         )
 
 

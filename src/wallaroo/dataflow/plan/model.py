@@ -188,6 +188,8 @@ class Plan:
     key_groups: int = KEY_GROUPS_DEFAULT
     # the application module's own (serialize, deserialize), as in Wallaroo
     serializer: tuple[Any, Any] | None = None
+    # what ``application_setup`` left in the application's modules (``user_code.setup_values``)
+    setup_values: bytes = b""
     dead_letters: int | None = None  # index of the sink for events that failed; always the last one
     # sentences for `wallaroo explain`: the parts that the planner left out, and why
     notes: tuple[str, ...] = ()

@@ -33,10 +33,11 @@ from wallaroo.state.log.storage import LocalStorage, Storage
 from wallaroo.state.views.view_folders import use_view
 from wallaroo.steps.kinds import Step
 from wallaroo.user_code.compact_pickles import pickled_by_values
-from wallaroo.user_code.loaded_modules import Stamps, forget_changed, stamps
 from wallaroo.user_code.references import pickle_by_name
 from wallaroo.user_code.session import pack_session, unpack_session
 from wallaroo.user_code.worker_mark import forbid_runs
+from wallaroo.user_code.worker_modules.edited import Stamps, forget_changed, stamps
+from wallaroo.user_code.worker_modules.setup_values import put_in_place
 
 
 @pickled_by_values
@@ -92,6 +93,7 @@ class Deployment:
     view: str = ""  # the name of hosts' views, if it is not the checkpoint's id
     session: bytes = b""  # classes of an interactive session (``wallaroo.user_code.session``)
     modules: Stamps = field(default_factory=dict)  # the application's, as the driver has them
+    setup_values: bytes = b""  # what ``application_setup`` left in them
 
     @staticmethod
     def of(
@@ -105,10 +107,10 @@ class Deployment:
         stacks: str = "",
     ) -> Deployment:
         """Return the deployment of a run under the checkpoint folder ``root``."""
-        packed = pickle_by_name(plan)
+        packed = pickle_by_name(replace(plan, setup_values=b""))
         storage = LocalStorage(str(root), is_durable)
         modules = stamps()
-        content = packed + repr(sorted(modules.items())).encode()
+        content = packed + plan.setup_values + repr(sorted(modules.items())).encode()
         digest = hashlib.blake2b(content, digest_size=8).hexdigest()
         return Deployment(
             plan=packed,
@@ -123,6 +125,7 @@ class Deployment:
             stacks=stacks,
             session=pack_session(),
             modules=modules,
+            setup_values=plan.setup_values,
         )
 
     @property
@@ -218,7 +221,8 @@ def plan_of(deployment: Deployment) -> Plan:
                 sys.path.insert(0, path)
         try:
             if not deployment.is_in_driver:
-                forget_changed(deployment.modules)
+                forget_changed(deployment.modules, deployment.setup_values)
+                put_in_place(deployment.setup_values)
                 unpack_session(deployment.session)
             _plans[deployment.plan_id] = pickle.loads(deployment.plan)
         except (ImportError, AttributeError) as error:

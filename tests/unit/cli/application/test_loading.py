@@ -217,16 +217,23 @@ def test_a_missing_in_is_reported_with_the_line_that_asks_for_it(tmp_path: Path)
     assert str(caught.value).startswith(f"--in ({file}:13): The application needs this option.")
 
 
-def test_a_set_up_that_assigns_a_global_is_warned_of(
+def test_what_a_set_up_assigns_goes_to_workers_and_what_cannot_is_warned_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Tests and `wallaroo dev` would find its value, workers would not."""
-    text = APPLICATION.replace(
-        "def application_setup(args):\n", "def application_setup(args):\n    global FACTOR\n"
-    ).replace("global FACTOR\n", "global FACTOR\n    FACTOR = 10\n")
-    load_application(write(tmp_path, "sets_globals_app.py", text), ARGS)
+    assigning = APPLICATION.replace(
+        "def application_setup(args):\n",
+        "def application_setup(args):\n    global FACTOR\n    FACTOR = 10\n",
+    )
+    application = load_application(write(tmp_path, "sets_globals_app.py", assigning), ARGS)
+    assert b"FACTOR" in application.plan.setup_values
+    assert not caplog.records
+
+    unsendable = assigning.replace("FACTOR = 10", "FACTOR = [lambda: 10]")
+    load_application(write(tmp_path, "sets_code_app.py", unsendable), ARGS)
     (record,) = caplog.records
-    assert "assigns the global FACTOR: workers import the module" in record.message
+    assert "assigns FACTOR, which cannot be sent to workers" in record.message
+
     caplog.clear()
-    load_application(write(tmp_path, "sets_none_app.py", APPLICATION), ARGS)
+    application = load_application(write(tmp_path, "sets_none_app.py", APPLICATION), ARGS)
+    assert application.plan.setup_values == b""
     assert not caplog.records

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from wallaroo.user_code import loaded_modules
-from wallaroo.user_code.loaded_modules import forget_changed, stamps
+from wallaroo.user_code.worker_modules import edited
+from wallaroo.user_code.worker_modules.edited import forget_changed, stamps
 
 NAMES = ("edited_rules", "edited_user")
 
@@ -43,7 +43,7 @@ class Project:
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(loaded_modules, "_imported", {})
+    monkeypatch.setattr(edited, "_imported", {})
     project = Project(tmp_path)
     project.write(1)
     yield project
@@ -75,5 +75,5 @@ def test_modules_that_did_not_change_stay(project: Project) -> None:
 def test_installed_modules_and_this_package_are_none_of_the_users() -> None:
     names = stamps().keys()
 
-    assert "tests.unit.user_code.test_loaded_modules" in names
+    assert "tests.unit.user_code.worker_modules.test_edited" in names
     assert not [name for name in names if name.partition(".")[0] in ("pytest", "json", "wallaroo")]

@@ -23,6 +23,7 @@ _LIBRARY = os.path.join(os.path.dirname(os.__file__), "")
 _PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _OTHERS = frozenset({PACKAGE, "__main__"})
 _imported: dict[str, tuple[int, int]] = {}  # those of the runs of this process
+_values = [b""]  # those that the newest run's set-up left
 
 
 def stamps() -> Stamps:
@@ -42,12 +43,15 @@ def _is_installed(file: str) -> bool:
     return file.startswith(_LIBRARY) or any(part in file for part in _PACKAGES)
 
 
-def forget_changed(current: Stamps) -> None:
+def forget_changed(current: Stamps, values: bytes = b"") -> None:
     """Forget all of the user's modules if one of them is an older one than the driver's.
 
-    Those that did not change hold names of the others.
+    Those that did not change hold names of the others.  ``values``: what the application's set-up
+    left in them; a module that has others is forgotten, too.
     """
-    if any(_imported.get(name, stamp) != stamp for name, stamp in current.items()):
+    has_others = bool(_imported) and _values[0] != values
+    _values[0] = values
+    if has_others or any(_imported.get(name, stamp) != stamp for name, stamp in current.items()):
         for name in (*_imported, *current):
             sys.modules.pop(name, None)
         importlib.invalidate_caches()

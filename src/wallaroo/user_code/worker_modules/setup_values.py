@@ -1,0 +1,123 @@
+"""Values that ``application_setup`` leaves in the application's modules, as workers get them.
+
+Wallaroo called it on each worker, so that options which it put into variables of a module, or into
+attributes of its classes, were there in all steps.  Here the driver calls it, once, and workers put
+what it changed into their modules before they load the plan.
+
+Where it runs: driver and worker.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import pickle
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from types import FunctionType, ModuleType
+from typing import Any, NamedTuple
+
+from wallaroo.user_code.references import resolve
+from wallaroo.user_code.user_frames import PACKAGE
+
+BYTES_MAX = 1 << 20  # all values; larger ones belong in files
+# modules whose objects are compared by their content, besides the application's own; others may be
+# large, and count as changed if they are others
+_COMPARED = frozenset(
+    {"argparse", "builtins", "collections", "datetime", "decimal", "fractions", "pathlib", "types"}
+)
+_NO_DATA = (FunctionType, ModuleType, property, staticmethod, classmethod)
+
+
+class Place(NamedTuple):
+    """A variable of a module, or an attribute of one of its classes (``owner``)."""
+
+    module: str
+    owner: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.owner}.{self.name}" if self.owner else self.name
+
+
+Notes = Mapping[Place, bytes | int]  # the pickle of a value, or the object's id
+
+
+class _Bounded(io.RawIOBase):
+    """A file that refuses more than ``BYTES_MAX``."""
+
+    def __init__(self) -> None:
+        self.content = bytearray()
+
+    def write(self, part: Any) -> int:
+        self.content += part
+        if len(self.content) > BYTES_MAX:
+            raise OverflowError
+        return len(part)
+
+
+def noted(modules: Collection[ModuleType]) -> Notes:
+    """Return the values of modules as they are now."""
+    compared = _COMPARED | {module.__name__ for module in modules}
+    return {place: _note(value, compared) for place, value in _values(modules)}
+
+
+def changed(before: Notes, modules: Collection[ModuleType]) -> tuple[bytes, list[Place]]:
+    """Return the values that are others now, packed, and the places of those that cannot be."""
+    values: dict[Place, bytes] = {}
+    left_out: list[Place] = []
+    now = noted(modules)
+    for place, value in _values(modules):
+        if before.get(place) == now[place]:
+            continue
+        packed = _packed(value)
+        if packed is None or len(packed) + sum(map(len, values.values())) > BYTES_MAX:
+            left_out.append(place)
+        else:
+            values[place] = packed
+    return pickle.dumps(values, 5) if values else b"", left_out
+
+
+def put_in_place(packed: bytes) -> None:
+    """Set the values of this process's modules.  Raises ImportError or AttributeError."""
+    values: dict[Place, bytes] = pickle.loads(packed) if packed else {}
+    for (module, owner, name), content in values.items():
+        target = resolve(module, owner) if owner else importlib.import_module(module)
+        value = pickle.loads(content)
+        present: Any = getattr(target, name, None)
+        if type(present) is type(value) and isinstance(value, dict | list | set):
+            present.clear()  # other modules may have imported it
+            present.extend(value) if isinstance(value, list) else present.update(value)
+        else:
+            setattr(target, name, value)
+
+
+def _values(modules: Iterable[ModuleType]) -> Iterator[tuple[Place, Any]]:
+    for module in modules:
+        for name, value in list(vars(module).items()):
+            if isinstance(value, type):
+                if value.__module__ == module.__name__:
+                    for attribute, own in list(vars(value).items()):
+                        if _is_data(attribute, own):
+                            yield Place(module.__name__, value.__qualname__, attribute), own
+            elif _is_data(name, value):
+                yield Place(module.__name__, "", name), value
+
+
+def _is_data(name: str, value: Any) -> bool:
+    """Return whether a value is neither code, nor a part of an application."""
+    if name.startswith("__") or isinstance(value, (*_NO_DATA, type)) or hasattr(value, "__get__"):
+        return False
+    return type(value).__module__.partition(".")[0] != PACKAGE
+
+
+def _note(value: Any, compared: Collection[str]) -> bytes | int:
+    return (_packed(value) if type(value).__module__ in compared else None) or id(value)
+
+
+def _packed(value: Any) -> bytes | None:
+    file = _Bounded()
+    with suppress(Exception):  # it is too large, or its class raises any
+        pickle.Pickler(file, 5).dump(value)
+        return bytes(file.content)
+    return None
