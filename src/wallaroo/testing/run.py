@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from wallaroo.connectors.stdout.sink import StdoutSinkConfig, whole_lines
 from wallaroo.dataflow.plan.model import DEAD_LETTERS
 from wallaroo.engine.blocks.keys import Key
 from wallaroo.errors import Problem, WallarooParameterError
+from wallaroo.sources.failures import VALUE_CHARS, failure_of
 from wallaroo.sources.feeds.generator import GenSourceConfig
 from wallaroo.steps.losses import DROPPED
 from wallaroo.testing.local_runner.runner import (
@@ -375,7 +377,7 @@ def _items(application: Application, inputs: Any, limit: int) -> dict[str, list[
             items[name] = list(values)
     for name, config in configs.items():
         if name not in items and isinstance(config, GenSourceConfig):
-            items[name] = list(_generated(config.gen_instance, limit))
+            items[name] = list(_generated(name, config.gen_instance, limit))
     return items
 
 
@@ -393,10 +395,16 @@ def _refused(argument: str, what: str, fix: str) -> WallarooParameterError:
     return WallarooParameterError(Problem(argument, "", what, fix))
 
 
-def _generated(generator: Any, limit: int) -> Iterator[Any]:
-    value = generator.initial_value()
-    for _ in range(limit):
-        if value is None:
+def _generated(source: str, generator: Any, limit: int) -> Iterator[Any]:
+    """Yield a generator's values as they are when it returns them, as its feeder pickles them."""
+    value: Any = None
+    for number in range(limit):
+        before = f"after {value!r:.{VALUE_CHARS}}" if number else "the first"
+        try:
+            value = generator.apply(value) if number else generator.initial_value()
+            emitted = pickle.loads(pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
+        except Exception as error:  # noqa: BLE001  # the boundary to the user's generator
+            raise failure_of(source, error, before) from None
+        if emitted is None:
             return
-        yield value
-        value = generator.apply(value)
+        yield emitted
