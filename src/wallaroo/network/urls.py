@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 
 _HOST = r"(?:\[[^]\s/?#@]*\]|[^][\s:/?#@,]*)"
 _SERVERS = re.compile(rf"(?:[^/?#]*@)?({_HOST}(?::\d+)?(?:,{_HOST}(?::\d+)?)*)(?=[/?#]|$)")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_NO_HOST = re.compile(r"[\s%]")
 
 
 def url_problem(url: str, example: str, *schemes: str) -> tuple[str, str] | None:
@@ -23,11 +25,16 @@ def url_problem(url: str, example: str, *schemes: str) -> tuple[str, str] | None
     if not url.startswith((*others, last)):
         what = f"The url does not begin with {', '.join(others)} or {last}."
         return what, f"Write {example!r}."
+    if _CONTROL.search(url):
+        return "The url contains a newline or another control character.", "Leave it out (strip())."
     try:
-        port = urlsplit(url).port
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        host.encode("idna")  # as sockets do later; UnicodeError is a ValueError
+        is_readable = parts.port != 0 and (":" in host or not _NO_HOST.search(host))
     except ValueError:
-        port = 0
-    if port == 0:
+        is_readable = False
+    if not is_readable:
         fix = f"Write {example!r}; in a password / is %2F, ? is %3F, # is %23 and [ is %5B."
         return "The host and port of the url cannot be read.", fix
     return None

@@ -82,7 +82,11 @@ def keep_headers(config: Configuration, option: str) -> None:
     keep_dict(config, option)
     headers: dict[Any, Any] = getattr(config, option)
     for name, value in headers.items():
+        if not (isinstance(name, str) and isinstance(value, (str, bytes, int))):
+            what = f"{option} has a {type(value).__name__} for {name!r}; both have to be texts."
+            raise config._wrong(what, f"Give {option}={{'name': 'value'}}.")
         text = value.decode("latin-1") if isinstance(value, bytes) else str(value)
-        if not (_is_header_name(str(name)) and _is_header_value(text)):
+        if not (_is_header_name(name) and _is_header_value(text)):
             fix = "Use letters, digits and - in its name, and no newline in its value (strip() it)."
             raise config._wrong(f"The header {name!r} cannot be sent.", fix)
+        headers[name] = text

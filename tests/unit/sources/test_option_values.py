@@ -99,6 +99,9 @@ tcp = partial(wallaroo.TCPSourceConfig, "s", "127.0.0.1", 0, DECODER)
         (web_sink, "headers", {"A": b"x\r\ny"}, "The header 'A' cannot be sent"),
         (web_sink, "headers", {"A": "\u20ac"}, "The header 'A' cannot be sent"),
         (web_sink, "headers", {"A b": "x"}, "The header 'A b' cannot be sent"),
+        (web_sink, "headers", {"A": None}, "headers has a NoneType for 'A'; both have"),
+        (web_sink, "headers", {b"A": "x"}, "Give headers={'name': 'value'}"),
+        (web_sink, "headers", {"Content-Length": "5"}, "content-length is the sink's own"),
         (partial(WebSocketSinkConfig, "ws://h"), "headers", {"A": "x\n"}, "cannot be sent"),
         (web_source, "headers", {"A": "x\n"}, "cannot be sent"),
         (hooks, "token", "x\n", "The token cannot be sent in a header.*strip"),
@@ -116,8 +119,10 @@ def test_a_value_that_an_option_cannot_have_is_refused_where_it_is_given(
 def test_values_of_other_types_that_can_be_kept_are() -> None:
     assert kafka(options={"bootstrap.servers": "b:1"}).options == {"bootstrap.servers": "b:1"}
     assert hooks(token="two words").token == "two words"
-    headers = {"Authorization": "Bearer caf\xe9", "X-Bytes": b"a b"}
-    assert web_sink(headers=headers).headers == headers
+    headers = {"Authorization": "Bearer caf\xe9", "X-Bytes": b"a b", "X-Number": 5}
+    texts = {"Authorization": "Bearer caf\xe9", "X-Bytes": "a b", "X-Number": "5"}
+    assert web_sink(headers=headers).headers == texts
+    assert web_source(headers=headers).headers == texts
     assert kafka(topic=["a", "^b.*"]).topic == ("a", "^b.*")
     assert rolling(roll_bytes=16e6, roll_s=0).roll_bytes == 16e6
     assert rolling(columns=list(COLUMNS.items())).columns == COLUMNS

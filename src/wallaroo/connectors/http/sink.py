@@ -17,6 +17,7 @@ from wallaroo.steps.option_values import is_count, is_seconds, keep_headers
 EXAMPLE = "https://host/path"
 STOP = "stop"
 SKIP = "skip"
+OWN_HEADERS = {"idempotency-key", "content-type", "content-length", "transfer-encoding"}
 METHODS = ("POST", "PUT", "PATCH")
 JSON = "application/json"
 JSON_LINES = "application/x-ndjson"
@@ -86,7 +87,7 @@ class HTTPSinkConfig(QueuedSinkConfig):
                 f"on_refused={self.on_refused!r} is unknown.", "Write 'stop' or 'skip'."
             )
         keep_headers(self, "headers")
-        own = {"idempotency-key", "content-type"} & set(map(str.lower, self.headers))
+        own = OWN_HEADERS & set(map(str.lower, self.headers))
         if own:
             what = f"The header {own.pop()} is the sink's own."
             raise self._wrong(what, "Leave it out of headers; content_type says what is sent.")
