@@ -81,9 +81,13 @@ def changed(before: Notes, modules: Collection[ModuleType]) -> tuple[bytes, list
 def put_in_place(packed: bytes) -> None:
     """Set the values of this process's modules.  Raises ImportError or AttributeError."""
     values: dict[Place, bytes] = pickle.loads(packed) if packed else {}
-    for (module, owner, name), content in values.items():
+    for place, content in values.items():
+        module, owner, name = place
         target = resolve(module, owner) if owner else importlib.import_module(module)
-        value = pickle.loads(content)
+        try:
+            value = pickle.loads(content)
+        except Exception as error:
+            raise AttributeError(f"{place} of {module} cannot be unpickled: {error}") from error
         present: Any = getattr(target, name, None)
         if type(present) is type(value) and isinstance(value, dict | list | set):
             present.clear()  # other modules may have imported it
@@ -116,8 +120,11 @@ def _note(value: Any, compared: Collection[str]) -> bytes | int:
 
 
 def _packed(value: Any) -> bytes | None:
+    """Return the pickle of a value; None if it is too large, or is not restored from it."""
     file = _Bounded()
-    with suppress(Exception):  # it is too large, or its class raises any
+    with suppress(Exception):  # the classes of what is in it may raise any
         pickle.Pickler(file, 5).dump(value)
-        return bytes(file.content)
+        packed = bytes(file.content)
+        pickle.loads(packed)
+        return packed
     return None

@@ -92,7 +92,19 @@ def test_nothing_is_carried_if_nothing_changed(driver: Any) -> None:
     put_in_place(b"")
 
 
-@pytest.mark.parametrize("value", [lambda: None, bytes(BYTES_MAX + 1)], ids=["code", "large"])
+class Unrestorable:
+    def __setstate__(self, state: Any) -> None:
+        raise ValueError("not here")
+
+    def __getstate__(self) -> Any:
+        return 1
+
+
+@pytest.mark.parametrize(
+    "value",
+    [lambda: None, bytes(BYTES_MAX + 1), Unrestorable()],
+    ids=["code", "large", "unrestorable"],
+)
 def test_a_value_that_cannot_be_carried_is_named(driver: Any, value: Any) -> None:
     before = noted([driver])
     driver.CONFIG["hook"] = value
