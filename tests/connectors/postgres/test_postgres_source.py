@@ -113,6 +113,17 @@ class TestOnAServer:
         again.stop()
         assert again.wait(400)
 
+    def test_a_column_that_is_added_does_not_end_the_reading(
+        self, server: Server, table: str, eventually: Eventually
+    ) -> None:
+        log = self.log(server, table)
+        for number in range(12):  # psycopg prepares a statement after some uses
+            server.ask(f"INSERT INTO {table} (item) VALUES ('i{number}')")
+            eventually(lambda count=number + 1: len(read(log)) == count, "the row")
+        server.ask(f"ALTER TABLE {table} ADD COLUMN extra text DEFAULT 'x'")
+        server.ask(f"INSERT INTO {table} (item) VALUES ('last')")
+        eventually(lambda: len(read(log)) == 13, "the row with another column")
+
     def test_a_row_whose_transaction_commits_late_is_not_missed(
         self, server: Server, table: str, eventually: Eventually
     ) -> None:

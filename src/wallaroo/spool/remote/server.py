@@ -91,8 +91,9 @@ class RangeServer:
     def listen(self) -> Address:
         """Open the port; return its address.  Raises PeerError if it is not available."""
         host, port = self._bind_to
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
-            listener = socket.create_server((host, port), backlog=LISTEN_BACKLOG)
+            listener = socket.create_server((host, port), family=family, backlog=LISTEN_BACKLOG)
         except OSError as error:
             raise PeerError(
                 f"spool ranges cannot be served on {host}:{port}: {error.strerror or error}. "

@@ -69,6 +69,16 @@ class Thread:
             self._thread.join(400)
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_a_server_listens_on_either_kind_of_address(tmp_path: Path, host: str) -> None:
+    write(tmp_path, "In", 1)
+    config = RangeConfig(str(tmp_path), host, 0, SECRET.hex())
+    server = RangeServer(config, Thread)  # type: ignore[arg-type]  # it is not run
+    address = server.listen()
+    assert address[0] == host
+    socket.create_connection(address).close()
+
+
 @pytest.fixture
 def threaded(tmp_path: Path) -> Iterator[Callable[..., Thread]]:
     started: list[Thread] = []

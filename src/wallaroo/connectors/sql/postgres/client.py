@@ -100,7 +100,8 @@ def way_out(error: BaseException | None) -> str:
 
 def connected(dsn: str) -> psycopg.Connection[Any]:
     """Open a connection for reading values."""
-    connection = psycopg.connect(complete_dsn(dsn), autocommit=True)
+    # a prepared statement would not outlive a change of a table's columns
+    connection = psycopg.connect(complete_dsn(dsn), autocommit=True, prepare_threshold=None)
     try:
         connection.execute(SETTINGS)
     except BaseException:
