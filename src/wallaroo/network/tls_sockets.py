@@ -310,8 +310,9 @@ def failed(error: ssl.SSLError) -> ConnectionAbortedError:
 
 
 def is_cut_off(error: ssl.SSLError) -> bool:
-    """Return whether the other side ended without TLS's goodbye; Python 3.11.2 has no class."""
-    return isinstance(error, ssl.SSLEOFError) or error.reason == "UNEXPECTED_EOF_WHILE_READING"
+    """Return whether the other side has ended; Python 3.11.2 has no class for one of the ways."""
+    is_end = isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError))
+    return is_end or error.reason == "UNEXPECTED_EOF_WHILE_READING"
 
 
 def _reason(error: Exception) -> str:

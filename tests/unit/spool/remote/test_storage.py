@@ -16,7 +16,7 @@ import pytest
 from tests.unit.ingress.test_tls import make_certificate
 from tests.unit.spool.remote.conftest import Proxy, Served
 from wallaroo.connectors.tcp.sink import TCPSinkConfig
-from wallaroo.dataflow.plan.model import SinkPlan
+from wallaroo.dataflow.plan.model import Plan, SinkPlan
 from wallaroo.errors import CheckpointError, InternalError, PeerError
 from wallaroo.ingress.process import Feeders, Feeding
 from wallaroo.instrumentation.tuning import Tuning
@@ -249,7 +249,7 @@ def test_staged_output_is_handed_over_under_the_name_in_its_token(
     """The driver reads it as if the task had written into its folder."""
     sink = SinkPlan("sink", TCPSinkConfig("127.0.0.1", 1), None)
     deployment = dataclasses.replace(
-        Deployment.of(None, (), root, (), "", "id", False),  # type: ignore[arg-type]  # no plan
+        Deployment.of(Plan("app", (), (), ()), (), root, (), "", "id", False),
         storage=storage,
         outbox_root="",
         tuning=Tuning(inline_bytes_max=inline_bytes_max),
