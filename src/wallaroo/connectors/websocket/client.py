@@ -19,6 +19,7 @@ from websockets.exceptions import (
     WebSocketException,
 )
 from websockets.sync.client import connect
+from websockets.sync.connection import Connection
 
 from wallaroo.network.client_errors import ClientErrors, sentence_of
 from wallaroo.network.tls_sockets import shared_by_threads
@@ -70,6 +71,12 @@ def connected(peer: Peer) -> AbstractContextManager[Any]:
     except AssertionError as error:  # the library does not expect an answer before its request
         raise InvalidMessage("did not receive a valid HTTP response") from error
     return connection
+
+
+def received(connection: Connection) -> bytes:
+    """Return the next message, once there is one.  Raises the library's errors."""
+    message = connection.recv()  # `decode=False` would accept a text that is not UTF-8
+    return message.encode() if isinstance(message, str) else message
 
 
 def _is_transient(error: Exception) -> bool:

@@ -9,7 +9,7 @@ import logging
 from functools import partial
 from typing import Any
 
-from wallaroo.connectors.websocket.client import ERRORS, Peer, connected
+from wallaroo.connectors.websocket.client import ERRORS, Peer, connected, received
 from wallaroo.connectors.websocket.source import WebSocketSourceConfig
 from wallaroo.network.tls_sockets import client_context, keep_alive
 from wallaroo.sources.feed import framed
@@ -51,9 +51,7 @@ class MessageReader:
                 inbox.problem = ""
                 inbox.is_away = False
                 while True:
-                    message = connection.recv()  # it refuses a text that is not UTF-8
-                    payload = message.encode() if isinstance(message, str) else message
-                    inbox.put(Pushed(framed(payload), None, None))
+                    inbox.put(Pushed(framed(received(connection)), None, None))
         except ERRORS.types as error:
             if not inbox.problem:
                 place = self._peer.place

@@ -20,6 +20,7 @@ from typing import Any
 from websockets.exceptions import WebSocketException
 from websockets.sync.server import Server, ServerConnection, serve
 
+from wallaroo.connectors.websocket.client import received
 from wallaroo.connectors.websocket.server_source import WebSocketServerSourceConfig
 from wallaroo.network.connection_budget import Budget, Visitor, connections_max
 from wallaroo.network.listener_threads import Acceptor, listening
@@ -107,8 +108,7 @@ class Clients:
         try:
             with contextlib.suppress(WebSocketException, OSError):
                 while True:
-                    message = connection.recv()  # it refuses a text that is not UTF-8
-                    payload = message.encode() if isinstance(message, str) else message
+                    payload = received(connection)
                     count += 1
                     if count == 1:
                         visitor.prove()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import sys
 from types import ModuleType
 from typing import Any
 
@@ -54,7 +55,7 @@ def module() -> Any:
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Any:
     created = module()
-    monkeypatch.setitem(__import__("sys").modules, NAME, created)
+    monkeypatch.setitem(sys.modules, NAME, created)
     return created
 
 
@@ -77,7 +78,7 @@ def test_values_that_a_set_up_changed_are_carried_and_others_are_not(
     assert left_out == []
     assert b"UNCHANGED" not in packed
     worker = module()
-    monkeypatch.setitem(__import__("sys").modules, NAME, worker)
+    monkeypatch.setitem(sys.modules, NAME, worker)
     held_elsewhere = worker.CONFIG, worker.LIMITS
     put_in_place(packed)
     assert (worker.LIMIT, worker.CONFIG, worker.LIMITS) == (7, {"limit": 7}, [7])
