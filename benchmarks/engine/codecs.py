@@ -29,6 +29,7 @@ import fastavro
 import msgspec
 import polars as pl
 import pyarrow as pa
+import pydantic
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from msgspec import to_builtins
 
@@ -108,10 +109,23 @@ def _cases(bids: list[Bid]) -> Iterator[Case]:
     yield Case("decode JSON with a tag", tagged, plain, payloads)
     plain_objects = msgspec.json.Decoder().decode
     yield Case("decode JSON, dicts", Json().decoder.decode, plain_objects, payloads, TIMES_MAX)
+    yield from _models(bids)
     yield _in_blocks(payloads)
     yield from _both("CSV", Csv(Bid, columns=NAMES), bids, _csv_row, _csv_line)
     yield from _avro(bids)
     yield from _protobuf(bids)
+
+
+def _models(bids: list[Bid]) -> Iterator[Case]:
+    hints: dict[str, Any] = {name: int if name in NUMBERS else str for name in NAMES}
+    kind = pydantic.create_model("Bid", **hints)
+    models = [kind(**{name: getattr(bid, name) for name in NAMES}) for bid in bids]
+
+    def encode(model: Any) -> bytes:
+        text: str = model.model_dump_json(by_alias=True)
+        return text.encode()
+
+    yield from _both("JSON, pydantic", Json(kind), models, kind.model_validate_json, encode)
 
 
 def _in_blocks(payloads: list[bytes]) -> Case:

@@ -50,7 +50,7 @@ class RegisteredJsonCodec(RegisteredCodec):
 class Json(Serde[Event]):
     """Events as JSON, of a type or as dicts and lists.
 
-    The type is a dataclass, say: ``Json(Order)``.
+    The type is a dataclass, say: ``Json(Order)``.  Models of pydantic are read and written by it.
 
     Dates and times are ISO 8601, Decimal and UUID texts, bytes base64.  NaN and infinity are
     refused in both directions: they are no JSON.

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import inspect
 
 from wallaroo.errors import Problem, WallarooParameterError
+from wallaroo.serdes.models import is_model
 from wallaroo.serdes.shape_errors import ShapeError, shown
 from wallaroo.serdes.typed import Read, fields_of, fields_read, is_named_tuple, parts_of, unusable
 
@@ -24,8 +25,11 @@ WITH_FIELDS = (
     inspect.TypedDictType,
     inspect.NamedTupleType,
 )
-AS_OBJECTS = "Leave array_like and forbid_unknown_fields out, or give it the field as a Literal."
-CLASSES = "Use dataclasses, attrs classes, structs, named tuples and typed dicts."
+AS_OBJECTS = (
+    "Leave array_like, forbid_unknown_fields and extra='forbid' out, or give it the field as a "
+    "Literal."
+)
+CLASSES = "Use dataclasses, attrs classes, structs, models, named tuples and typed dicts."
 
 
 def by_tag(kind: Any, tag: str) -> dict[str, Any]:
@@ -53,15 +57,16 @@ def _own_names(kind: Any, tag: str) -> tuple[str, ...]:
     """Return the texts that the class's own field allows; none if it allows any, or has none."""
     info = parts_of(kind)[0]
     name = kind.__name__
-    if not isinstance(info, WITH_FIELDS):
+    if not isinstance(info, WITH_FIELDS) and not is_model(kind):
         raise unusable(f"tag={tag!r} is for a union of classes with fields, not {name}", CLASSES)
     field = _field_of(kind, tag)
     values: tuple[Any, ...] = ()
     if has_msgspec_tag := getattr(info, "tag_field", None) == tag:
-        values = (info.tag,)  # type: ignore[union-attr]  # a struct
+        values = (getattr(info, "tag", None),)
     elif field is not None:
         values = _texts_of(get_type_hints(kind)[field.name], name.lower())
     is_closed = getattr(info, "forbid_unknown_fields", False)
+    is_closed = is_closed or getattr(kind, "model_config", {}).get("extra") == "forbid"
     if getattr(info, "array_like", False) or (is_closed and field is None and not has_msgspec_tag):
         raise unusable(f"An object of {name} cannot have the field {tag!r}", AS_OBJECTS)
     if not all(isinstance(value, str) for value in values):
@@ -111,8 +116,11 @@ def _is_written(kind: Any, tag: str) -> bool:
     return (declared is None or declared.init) and not (settings and settings.omit_defaults)
 
 
-def tag_writer(classes: Iterable[Any], tag: str) -> Write:
-    """Return a function that converts an event to one that is written with the field."""
+def tag_writer(classes: Iterable[Any], tag: str, form_of: Write) -> Write:
+    """Return a function that converts an event to one that is written with the field.
+
+    ``form_of`` returns the plain form of what msgspec does not know.
+    """
 
     def as_other(event: Any) -> Any:
         fields = event._asdict() if is_named_tuple(type(event)) else fields_of(event)
@@ -120,7 +128,9 @@ def tag_writer(classes: Iterable[Any], tag: str) -> Write:
             raise TypeError(f"{shown(event)} has no class that the field {tag!r} could name")
         return {tag: type(event).__name__.lower(), **fields}
 
-    writers = {dict if is_typeddict(each) else each: _writer(each, tag) for each in classes}
+    writers = {
+        dict if is_typeddict(each) else each: _writer(each, tag, form_of) for each in classes
+    }
     writer_of = writers.get
 
     def with_tag(event: Any) -> Any:
@@ -129,12 +139,14 @@ def tag_writer(classes: Iterable[Any], tag: str) -> Write:
     return with_tag
 
 
-def _writer(kind: Any, tag: str) -> Write:
+def _writer(kind: Any, tag: str, form_of: Write) -> Write:
     if _is_written(kind, tag):
         return _as_it_is
     head = {tag: kind.__name__.lower()}
     if is_typeddict(kind):
         return head.__or__
+    if is_model(kind):
+        return lambda event: head | form_of(event)
     names = tuple((field.encode_name, field.name) for field in fields_read(kind))
 
     def as_object(event: Any) -> Any:

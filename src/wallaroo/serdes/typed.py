@@ -2,7 +2,8 @@
 
 A type is examined once, when a serde is created.  msgspec reads and writes dataclasses, attrs
 classes, typed dicts and its own structs; a named tuple, which it reads from lists only, is read
-from an object by a struct with the same fields.
+from an object by a struct with the same fields.  What has a model of pydantic in it is read by
+pydantic.
 """
 
 from __future__ import annotations
@@ -18,22 +19,32 @@ import msgspec
 from msgspec import inspect
 
 from wallaroo.errors import Problem, WallarooParameterError
+from wallaroo.serdes.models import (
+    has_models,
+    is_model,
+    model_fields,
+    model_form,
+    model_reader,
+)
 from wallaroo.serdes.shape_errors import shape_error, shown
 
 Read = Callable[[Any], Any]
 NATIVE = (bytes, bytearray, datetime, date, time, Decimal, UUID)
 USABLE = (
-    "Use a dataclass, an attrs class, a msgspec.Struct, a TypedDict, a NamedTuple, an Enum, or "
-    "str, int, float, bool, bytes, Decimal, UUID, dates and times, list, tuple, dict, set and "
-    "unions of them; for one of several classes, tag='the field that names it'."
+    "Use a dataclass, an attrs class, a msgspec.Struct, a model of pydantic, a TypedDict, a "
+    "NamedTuple, an Enum, or str, int, float, bool, bytes, Decimal, UUID, dates and times, list, "
+    "tuple, dict, set and unions of them; for one of several classes, tag='the field that names "
+    "it'."
 )
 
 
 def parts_of(kind: Any) -> tuple[inspect.Type, ...]:
-    """Return the types that a type consists of, itself first.
+    """Return the types that a type consists of, itself first; itself alone if it has models.
 
     Raises WallarooParameterError if values cannot be checked against it.
     """
+    if has_models(kind):
+        return (inspect.CustomType(kind),)
     try:
         parts = tuple(_parts(inspect.type_info(kind), set()))
     except TypeError as error:
@@ -43,6 +54,14 @@ def parts_of(kind: Any) -> tuple[inspect.Type, ...]:
             name = getattr(part.cls, "__name__", part.cls)
             raise unusable(f"{name} is not a type that values can be checked against")
     return parts
+
+
+def model_reader_of(kind: Any, *, is_json: bool = False) -> Read:
+    """Return `model_reader`'s; raise WallarooParameterError if pydantic cannot check the type."""
+    try:
+        return model_reader(kind, is_json=is_json)
+    except TypeError as error:
+        raise unusable(str(error).rstrip("."), "Use pydantic's types around a model.") from None
 
 
 def check_written(label: str, kind: Any) -> None:
@@ -104,7 +123,7 @@ def reader_of(kind: Any, *, is_text: bool = False) -> Read:
     ...
     wallaroo.serdes.shape_errors.ShapeError: [...][1]: expected int, got str
     """
-    parts_of(kind)
+    check = model_reader_of(kind) if has_models(kind) else None
     convert = msgspec.convert
     wanted = struct_of(kind) if is_named_tuple(kind) else kind
     optional = _optional_fields(kind) if is_text else ()
@@ -112,6 +131,8 @@ def reader_of(kind: Any, *, is_text: bool = False) -> Read:
     def read(value: Any) -> Any:
         if optional and type(value) is dict:
             value = {n: None if v == "" and n in optional else v for n, v in value.items()}
+        if check is not None:
+            return check(value)
         try:
             if wanted is kind or type(value) is not dict:
                 return convert(value, kind, strict=not is_text)
@@ -124,7 +145,9 @@ def reader_of(kind: Any, *, is_text: bool = False) -> Read:
 
 def fields_read(kind: Any) -> tuple[inspect.Field, ...]:
     """Return the fields of a class's objects in payloads; none for a type without fields."""
-    fields: tuple[inspect.Field, ...] = getattr(inspect.type_info(kind), "fields", ())
+    fields: tuple[inspect.Field, ...] | None = model_fields(kind)
+    if fields is None:
+        fields = getattr(inspect.type_info(kind), "fields", ())
     if is_typeddict(kind):  # msgspec has them by their names
         place = list(get_type_hints(kind)).index
         return tuple(sorted(fields, key=lambda field: place(field.name)))
@@ -140,7 +163,7 @@ def _optional_fields(kind: Any) -> tuple[str, ...]:
 
 
 def fields_of(value: Any) -> dict[str, Any] | None:
-    """Return the fields of an object of a dataclass, attrs class or struct.
+    """Return the fields of an object of a dataclass, attrs class, struct or model.
 
     Objects in it are left as they are; None for anything else.
     """
@@ -149,6 +172,8 @@ def fields_of(value: Any) -> dict[str, Any] | None:
         names = getattr(type(value), "__dataclass_fields__", None)
     if names is None and hasattr(type(value), "__attrs_attrs__"):
         names = [field.name for field in type(value).__attrs_attrs__]
+    if names is None and is_model(type(value)):
+        names = type(value).model_fields
     return None if names is None else {name: getattr(value, name) for name in names}
 
 
@@ -162,13 +187,20 @@ def plain(value: Any, native: tuple[type[Any], ...] = NATIVE) -> Any:
 
 def refuse_nan(value: Any) -> None:
     """Raise ValueError if a value holds NaN or an infinity, which msgspec writes as null."""
-    json.dumps(msgspec.to_builtins(value, enc_hook=written, str_keys=True), allow_nan=False)
+    json.dumps(msgspec.to_builtins(value, enc_hook=written_as_json, str_keys=True), allow_nan=False)
+
+
+def written_as_json(value: Any) -> Any:
+    """Return as `written` the form in JSON, which models may define."""
+    return model_form(value, is_json=True) if is_model(type(value)) else written(value)
 
 
 def written(value: Any) -> Any:
     """Return the plain form of a value that msgspec does not know; raise TypeError for others."""
     if hasattr(value, "item") and hasattr(value, "dtype"):  # a scalar of numpy
         return value.item()
+    if is_model(type(value)):
+        return model_form(value)
     for convert, rest in (("to_pydatetime", "nanosecond"), ("to_pytimedelta", "nanoseconds")):
         if hasattr(value, convert):  # a time of pandas: Python's has microseconds
             return value.isoformat() if getattr(value, rest) else getattr(value, convert)()

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec import inspect
 
+from wallaroo.serdes.models import has_models
 from wallaroo.serdes.serde import Codec, exact_class
 from wallaroo.serdes.shape_errors import shape_error
 from wallaroo.serdes.tagged import by_tag, check_distinct, tag_writer, tagged_reader
@@ -15,10 +16,12 @@ from wallaroo.serdes.typed import (
     Read,
     check_written,
     is_named_tuple,
+    model_reader_of,
     parts_of,
     refuse_nan,
     struct_of,
     written,
+    written_as_json,
 )
 
 # It takes half of the time of `in`, which tries a number first, and so raises and clears an error.
@@ -43,15 +46,17 @@ class TypedCodec(Codec):
         self.event_class = exact_class(kind)
         self._classes = (kind,) if tag is None else tuple(by_tag(kind, tag).values())
         self._tag = tag
-        self._with_tag = None if tag is None else tag_writer(self._classes, tag)
+        self._is_json = self.format is msgspec.json
+        hook = written_as_json if self._is_json else written
+        self._with_tag = None if tag is None else tag_writer(self._classes, tag, hook)
         parts = {
             type(part) for each in self._classes if each is not None for part in parts_of(each)
         }
         has_sets = inspect.SetType in parts or inspect.FrozenSetType in parts
         order: Any = "deterministic" if has_sets else None
-        self._write = self.format.Encoder(enc_hook=written, order=order).encode
-        self._write_unsorted = self.format.Encoder(enc_hook=written).encode
-        self._plain = self.format.Decoder().decode
+        self._write = self.format.Encoder(enc_hook=hook, order=order).encode
+        self._write_unsorted = self.format.Encoder(enc_hook=hook).encode
+        self._plain: Read = self.format.Decoder().decode
         self._read = (
             self._reader(kind)
             if tag is None
@@ -59,7 +64,8 @@ class TypedCodec(Codec):
         )
         self.quick = self._read
         # msgspec writes NaN as null: only types that may hold a float need a second check
-        may_hold_nan = not parts or inspect.FloatType in parts or inspect.AnyType in parts
+        unchecked = {inspect.FloatType, inspect.AnyType, inspect.CustomType}
+        may_hold_nan = not parts or not parts.isdisjoint(unchecked)
         self._may_hold_nan = may_hold_nan and not self.has_nan
 
     def check_encoder(self, label: str) -> None:
@@ -85,7 +91,11 @@ class TypedCodec(Codec):
         return payload
 
     def _reader(self, kind: Any) -> Read:
-        read: Read = self._plain if kind is None else self.format.Decoder(kind).decode
+        if kind is None:
+            return self._plain
+        if has_models(kind):
+            return self._model_reader(kind)
+        read: Read = self.format.Decoder(kind).decode
         if not is_named_tuple(kind):
             return read
         read_fields = self.format.Decoder(struct_of(kind)).decode
@@ -100,3 +110,14 @@ class TypedCodec(Codec):
             return read(payload)
 
         return read_named_tuple
+
+    def _model_reader(self, kind: Any) -> Read:
+        check = model_reader_of(kind, is_json=self._is_json)
+        if self._is_json:
+            return check
+        plain = self._plain
+
+        def read(payload: Any) -> Any:
+            return check(plain(payload))
+
+        return read

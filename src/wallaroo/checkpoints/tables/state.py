@@ -94,12 +94,11 @@ def _opaque_row(value: OpaqueObject) -> Row | None:
     """Return the attributes of an object that is a stand-in."""
     if value.args or value.items or value.pairs:
         return None
-    if type(value.state) is dict:
-        return value.state
     parts = value.state if isinstance(value.state, tuple) else (value.state,)
     if not all(part is None or isinstance(part, dict) for part in parts):
         return None
-    return {name: each for part in parts if part for name, each in part.items()}
+    contents = [part.get("__dict__", part) for part in parts if part]  # pydantic nests it
+    return {name: each for content in contents for name, each in content.items()}
 
 
 def batches(

@@ -159,7 +159,7 @@ def _print_entry(entry: StoredEntry, shown: DecodedValue, commit: Commit) -> Non
         _print_keyed(shown)
         return
     is_object = isinstance(shown.value, dict) and "." in shown.class_name
-    rows = shown.value if is_object else {"value": shown.value}
+    rows = shown.value.get("__dict__", shown.value) if is_object else {"value": shown.value}
     print(f"  {shown.class_name}")
     width = max(map(len, rows), default=0)
     for name, value in rows.items():

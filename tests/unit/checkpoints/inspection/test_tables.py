@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pydantic
 import pytest
 
 from tests.stored.runner import DATA, unpack
@@ -64,6 +65,23 @@ def test_attributes_of_state_are_columns_without_the_application(
     ]
     assert "quotes_application" not in sys.modules
     assert not quotes.root.with_name("quotes_application.imported").exists()
+
+
+class Account(pydantic.BaseModel):
+    orders: int
+    note: str = "-"
+
+
+def test_fields_of_a_model_are_columns_and_lines_without_the_application(
+    begin: Callable[..., Any], rows: Callable[..., list[Any]], wallaroo: Command
+) -> None:
+    book = begin()
+    book.write({("market", "AAPL"): Account(orders=2)})
+
+    query = "select orders, note from state.market"
+    assert rows(book.root, query) == [{"orders": 2, "note": "-"}]
+    _, out, _ = wallaroo("state", "get", "AAPL", "--checkpoint", book.root)
+    assert out.splitlines()[-2:] == ["    orders  2", '    note    "-"']
 
 
 def test_a_commit_can_be_chosen(quotes: Any, rows: Callable[..., list[Any]]) -> None:
