@@ -593,6 +593,8 @@ def test_a_damaged_table_is_refused_when_the_sink_is_opened(form: str, tmp_path:
 FAILED = "Error performing {} http://store/part-0 in 1.9s, after 10 retries"
 MERGE = "Generic DeltaTable error: Parquet error: Object Store error: Generic S3 error: "
 APPEND = "Failed to parse parquet: External: Generic S3 error: "
+LISTED = "Generic DeltaTable error: Error interacting with object store: Generic S3 error: "
+FULL = "Generic LocalFileSystem error: Unable to copy data to file: No space left on device (28)"
 
 
 @pytest.mark.parametrize(
@@ -601,6 +603,7 @@ APPEND = "Failed to parse parquet: External: Generic S3 error: "
         (MERGE + FAILED.format("GET"), True),
         (APPEND + FAILED.format("PUT") + " - HTTP error: error sending request", True),
         (APPEND + FAILED.format("PUT") + ": 403 Forbidden", False),
+        (LISTED + "Error getting list response body: HTTP error: request error", True),
         ("Schema error: no column x", False),
     ],
 )
@@ -614,6 +617,12 @@ def test_a_store_that_goes_away_in_mid_transaction_is_waited_for(
     assert bool(system.waiting_for(DeltaError(words))) is waits
 
 
+def test_a_disk_that_is_full_in_mid_transaction_is_waited_for(tmp_path: Path) -> None:
+    system = DeltaSystem(sink("delta", tmp_path, KEYED), CommitContext("s", tmp_path, True))
+    assert system.waiting_for(DeltaError(f"Failed to parse parquet: External: {FULL}"))
+    assert not system.waiting_for(DeltaError(APPEND + FAILED.format("PUT")))  # not its store
+
+
 @pytest.mark.parametrize(
     ("words", "waits"),
     [
@@ -623,6 +632,9 @@ def test_a_store_that_goes_away_in_mid_transaction_is_waited_for(
         ),
         ("connection failed: FATAL:  the database system is starting up", True),
         ("(psycopg.OperationalError) server closed the connection unexpectedly", True),
+        ("AWS Error SLOW_DOWN during CreateMultipartUpload operation: Please reduce", True),
+        ("AWS Error UNKNOWN (HTTP status 503) during HeadObject operation: No response", True),
+        ("AWS Error UNKNOWN (HTTP status 403) during HeadObject operation: No response", False),
         ('connection failed: FATAL:  password authentication failed for user "x"', False),
         ('(psycopg.errors.UndefinedTable) relation "iceberg_tables" does not exist', False),
     ],

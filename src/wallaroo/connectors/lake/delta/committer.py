@@ -49,7 +49,8 @@ from wallaroo.sinks.staging import SUFFIX
 
 LOG = "_delta_log"
 HALF = 64  # bits of a commit's id in one version, which is a number of 64 bits with a sign
-STORE = "Error performing "  # a request, in the words of errors that are not of class OSError
+# a request to a store that failed, in the words of errors that are not of class OSError
+_names_store = re.compile("Error performing |Generic (S3|GCS|MicrosoftAzure|HTTP) error").search
 DENIED = (
     "AccessDenied",
     "NoSuchBucket",
@@ -104,10 +105,11 @@ class DeltaSystem(GroupSystem[DeltaSinkConfig]):
             return f"{self.target} ({words})" if error.is_transient else ""
         if isinstance(error, CommitFailedError):  # another writer was first: read, and try again
             return "" if any(never in words for never in NEVER) else f"{self.target} ({words})"
-        if not isinstance(error, OSError) and STORE not in words:
+        if any(passing in words for passing in PASSES_ON_DISK):
+            return f"{self.target} ({words})"
+        is_local = "://" not in self.target
+        if is_local or not (isinstance(error, OSError) or _names_store(words)):
             return ""
-        if "://" not in self.target:
-            return f"{self.target} ({words})" if any(e in words for e in PASSES_ON_DISK) else ""
         return "" if any(denied in words for denied in DENIED) else f"{self.target} ({words})"
 
     def permanent_error(self, error: Exception, batch: PendingBatch | None) -> WallarooError:

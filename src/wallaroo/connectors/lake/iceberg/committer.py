@@ -66,6 +66,13 @@ PASSES = (  # in lower case; clients of catalogs and stores have no class of the
     "the database system is",  # PostgreSQL: starting up, shutting down, in recovery mode
     "timed out",
     "timeout",
+    # Arrow's client of S3
+    "slow_down",
+    "service_unavailable",
+    "internal_failure",
+    "throttling",
+    "http status 429",
+    "http status 5",
 )
 PASSING = (  # the next session reads what the table records, with a new token
     AuthorizationExpiredError,
