@@ -100,7 +100,10 @@ class SparkHost(Generic[SomeWork]):
             self._session.open(site.scratch)
         if not self.is_local:
             enter("shipping the application to the workers")
-            ship(self._session.context, self._options.module_paths, site.scratch)
+            try:
+                ship(self._session.context, self._options.module_paths, site.scratch)
+            except GONE as error:
+                raise failure_of(None, error) from error
 
     def request_workers(self, former: str) -> None:
         end_workers(self._session.context, former)

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.errors import PythonException
 
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import PeerError
@@ -113,6 +114,31 @@ def test_where_the_first_host_cannot_take_part_others_are_waited_for(
     cluster._membership.members = ()
     cluster.start(lambda: True)
     assert [member.host for member in cluster._membership.members] == ["d"]
+
+
+def test_a_worker_whose_python_lacks_a_module_is_named_and_others_continue(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With a session, PySpark raises what a task raised in Python as an error of its own."""
+
+    def ask() -> HostProbe:
+        raise PythonException(
+            "Traceback (most recent call last):\nModuleNotFoundError: No module named 'lmdb'\n"
+        )
+
+    monkeypatch.setattr(cluster._excluded, "add", lambda host, why: True)
+    error = cluster._joined(ExecutorHost("c", ("c",), 1), ask)
+    assert "worker c cannot take part: its Python has no module named 'lmdb'." in str(error)
+    assert str(error) in caplog.text
+    assert [member.host for member in cluster.members] == ["a", "b"]
+
+
+def test_two_workers_of_one_name_are_warned_of(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster._joined(ExecutorHost("c", ("c",), 1), lambda: HostProbe("worker-a", "c"))
+    assert "two workers have the name worker-a" in caplog.text
+    assert "WALLAROO_WORKER" in caplog.text
 
 
 def _joining(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, *looks: str) -> None:

@@ -10,9 +10,11 @@ from unittest import mock
 
 import pytest
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import PythonException
 
 from wallaroo.engine.report import TaskReport
 from wallaroo.spark.micro_batch import jobs
+from wallaroo.spark.session import spark_errors
 
 
 class JavaError:
@@ -70,6 +72,29 @@ def test_workers_that_go_on_crashing_end_the_batch(job: Any, spark_job: mock.Moc
     spark_job.side_effect = [failure("Python worker exited unexpectedly (crashed)")] * 2
     with pytest.raises(Py4JJavaError):
         attempt(job)
+
+
+def test_a_worker_whose_python_failed_on_a_cluster_gets_another_chance(
+    job: Any, spark_job: mock.Mock
+) -> None:
+    report = TaskReport(0, 0, "a")
+    spark_job.side_effect = [PythonException("ModuleNotFoundError: No module named 'x'"), [report]]
+    cluster: Any = SimpleNamespace(**{**vars(LOCAL), "is_local": False})
+    unused: Any = None
+    assert jobs.run_with_retries(unused, job, cluster, unused, lambda *_: None) == [report]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.",
+        "java.lang.NullPointerException: ... SparkEnv.driverTmpDir() ...",
+    ],
+)
+def test_a_context_that_its_master_has_removed_is_reported_as_such(words: str) -> None:
+    with mock.patch.object(spark_errors, "is_jvm_gone", return_value=False):
+        error = spark_errors.failure_of(None, Py4JJavaError(words, JavaError(words)))
+    assert str(error) == spark_errors.STOPPED
 
 
 def test_another_failure_on_this_host_is_final_and_the_view_stays(

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
 from wallaroo.engine.blocks.keys import groups_of_task
@@ -40,12 +40,16 @@ from wallaroo.spark.cluster.layout import Layout, Layouts, located
 from wallaroo.spark.cluster.membership import Membership
 from wallaroo.spark.cluster.prober import Prober, cannot_join
 from wallaroo.spark.session.shuffles import ShuffleCleaner
-from wallaroo.spark.session.spark_errors import reason_of
+from wallaroo.spark.session.spark_errors import TASK_FAILED, reason_of
 
 LOOK_S = 0.5  # between two polls of Spark's executors
 SILENT_S = 5.0  # without any host, until it is logged
 OTHERS_S = 10.0  # for more hosts, if those that came first cannot participate
-NO_WORKERS = "workers: Spark's master gives this application none now"  # a run waits for them
+# a run waits for them
+NO_WORKERS = (
+    "workers: Spark's master gives this application none now (a master that was started again "
+    "without recovery mode does not know it: then run the same command again)"
+)
 _log = logging.getLogger("wallaroo.run")
 WARMINGS = 2  # the second one catches up with what was committed during the first
 
@@ -313,7 +317,7 @@ class Cluster:
             self._admit(seen, answer())
         except WallarooError as known:
             error = known
-        except Py4JJavaError as failed:  # a task on it failed
+        except TASK_FAILED as failed:
             error = cannot_join(seen, reason_of(failed))
         else:
             return None
@@ -324,6 +328,13 @@ class Cluster:
     def _admit(self, seen: ExecutorHost, answer: HostProbe) -> None:
         """Fill the view of a host that is not among the first ones; make it a member."""
         member = self._membership.named(seen, answer.worker)
+        if member.worker != answer.worker:
+            _log.warning(
+                "two workers have the name %s, at %s and elsewhere, and only one of them gets "
+                "state: give each another one with the environment variable WALLAROO_WORKER",
+                answer.worker,
+                seen.host,
+            )
         members = self._membership.having(member)
         layout: Layout | None = None
         if self._place.is_sticky and self._is_started:

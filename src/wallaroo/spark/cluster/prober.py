@@ -39,7 +39,7 @@ class Prober:
         return [(host, self._probing.submit(self.ask, host).result) for host in hosts]
 
     def ask(self, seen: ExecutorHost) -> HostProbe:
-        """Ask for a host's identity.  Raises PeerError, or Py4JJavaError if the task fails."""
+        """Ask for a host's identity.  Raises PeerError, or one of TASK_FAILED."""
         until = time.monotonic() + PROBE_S
         while True:
             rows = located(self._context, (seen.host,))

@@ -33,7 +33,7 @@ INSTALL_JAVA = (
 )
 _JAVA_VERSION = re.compile(r'^JAVA_VERSION="(?:1\.)?(\d+)', re.MULTILINE)
 _MASTER = re.compile(
-    r"local(\[(\d+|\*)(,\s*\d+)?\])?|local-cluster\[\d+,\d+,\d+\]|spark://[^/\s]+:\d+(,[^/\s]+:\d+)*"
+    r"local(\[([1-9]\d*|\*)(,\s*\d+)?\])?|local-cluster\[\d+,\d+,\d+\]|spark://[^/\s]+:\d+(,[^/\s]+:\d+)*"
     r"|yarn|k8s://\S+"
 )
 
@@ -51,6 +51,7 @@ def check_before_spark(plan: Plan, options: RunOptions, *, has_session: bool = F
     if options.master.startswith("spark://"):
         check_reachable(options.master)
     check_java(os.environ)
+    check_spark_home(os.environ)
     if options.master.startswith("local"):
         check_worker_python(os.environ)
 
@@ -138,6 +139,16 @@ def check_java(environment: Mapping[str, str]) -> None:
         raise PeerError(
             f"Java {major} found at {path}, {origin}; 17 or newer is needed. Set "
             f"JAVA_HOME to one. {INSTALL_JAVA}."
+        )
+
+
+def check_spark_home(environment: Mapping[str, str]) -> None:
+    """Raise PeerError if SPARK_HOME is set, perhaps for a Spark that was removed, and has none."""
+    home = environment.get("SPARK_HOME")
+    if home is not None and not Path(home, "bin", "spark-submit").is_file():
+        raise PeerError(
+            f"SPARK_HOME is {home!r}, which holds no bin/spark-submit. Unset it to use the Spark "
+            "of pyspark, or point it to a Spark."
         )
 
 

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 
 from wallaroo.engine.report import TaskReport
@@ -21,7 +20,7 @@ from wallaroo.runtime.tasks.task import run_alone, run_level
 from wallaroo.spark.cluster.cluster import Cluster
 from wallaroo.spark.cluster.layout import Layout, own_task
 from wallaroo.spark.session.shuffles import ShuffleCleaner
-from wallaroo.spark.session.spark_errors import reason_of
+from wallaroo.spark.session.spark_errors import TASK_FAILED, reason_of, text_of
 
 ATTEMPTS = 5  # per batch on a cluster, whose hosts may leave
 ATTEMPTS_LOCAL = 2
@@ -53,7 +52,7 @@ def run_with_retries(
         try:
             folder = scratch if cluster.is_local else None
             reports = run_spark_job(context, job, cleaner, cluster.layout(job.tasks), folder)
-        except Py4JJavaError as error:
+        except TASK_FAILED as error:
             if is_last or (cluster.is_local and not _is_crash(error)):
                 raise
             if cluster.is_local:
@@ -70,8 +69,8 @@ def run_with_retries(
     raise AssertionError("unreachable")
 
 
-def _is_crash(error: Py4JJavaError) -> bool:
-    return CRASHED in str(error.java_exception)
+def _is_crash(error: Exception) -> bool:
+    return CRASHED in text_of(error)
 
 
 def run_spark_job(

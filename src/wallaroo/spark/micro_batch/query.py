@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -24,7 +23,7 @@ from wallaroo.errors import PeerError, WallarooError
 from wallaroo.runtime.batch.batch_loop import BatchLoop
 from wallaroo.runtime.batch.batches import Batches
 from wallaroo.runtime.batch.trigger import Trigger
-from wallaroo.spark.session.spark_errors import GONE, JVM_GONE, failure_of
+from wallaroo.spark.session.spark_errors import GONE, JVM_GONE, TASK_FAILED, failure_of
 
 SOURCE = "rate-micro-batch"  # a row for every batch, as soon as Spark asks
 LOOK_S = 0.02
@@ -90,7 +89,7 @@ class BatchQuery:
                 .trigger(processingTime="0 seconds")
                 .start()
             )
-        except Py4JJavaError as error:
+        except TASK_FAILED as error:
             raise failure_of(None, error) from error
 
     def wait_begun(self, is_waiting: Callable[[], bool]) -> None:

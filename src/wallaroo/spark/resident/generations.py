@@ -12,7 +12,7 @@ from wallaroo.runtime.tasks.job import BatchJob
 from wallaroo.spark.cluster.cluster import Cluster
 from wallaroo.spark.resident.job import ResidentJob
 from wallaroo.spark.session.host_session import HostSession
-from wallaroo.spark.session.spark_errors import GONE, failure_of
+from wallaroo.spark.session.spark_errors import GONE, JVM_GONE, STOPPED
 
 _log = logging.getLogger("wallaroo.run")
 # lost tasks, within these seconds
@@ -106,7 +106,7 @@ class Generations:
         if self._is_over():
             raise CancelledBatchError(f"batch {batch} was cancelled") from error
         if not self.is_alive:
-            raise failure_of(None, ConnectionError()) from error
+            raise self.loss() from error
         if not self._losses.note():
             raise PeerError(
                 f"worker processes ended more than {LOSSES_MAX} times within {LOSSES_S:.0f} s. "
@@ -132,6 +132,14 @@ class Generations:
             return not self._session.context._jsc.sc().isStopped()
         except GONE:
             return False
+
+    def loss(self) -> PeerError:
+        """Return the error for tasks that have ended with Spark: its JVM has, or its context."""
+        try:
+            is_stopped = self._session.context._jsc.sc().isStopped()
+        except GONE:
+            is_stopped = False
+        return PeerError(STOPPED if is_stopped else JVM_GONE)
 
     def cancel(self) -> None:
         """Cancel the Spark job, from any thread."""

@@ -211,8 +211,10 @@ class ResidentHost(SparkHost[EpochWork]):
         self._planned_again(partial(work.batches.run, ends, pieces))
 
     def _explained(self, error: BaseException) -> WallarooError:
-        has_gone = isinstance(error, GONE) and not self._working.generations.is_alive
-        return failure_of(None, ConnectionError() if has_gone else error)
+        generations = self._working.generations
+        if isinstance(error, GONE) and not generations.is_alive:
+            return generations.loss()
+        return failure_of(None, error)
 
     def _planned_again(self, run: Callable[[], Result]) -> Result:
         """Plan and run a batch, again whenever the possible number of tasks has changed."""
@@ -244,7 +246,7 @@ class ResidentHost(SparkHost[EpochWork]):
         work = self._working
         work.loop.poll()
         if work.generations.has_gone:
-            raise failure_of(None, ConnectionError())
+            raise work.generations.loss()
         try:
             work.cluster.poll()
         except GONE as error:

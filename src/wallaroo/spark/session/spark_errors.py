@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from wallaroo.errors import PeerError, WallarooError
@@ -13,10 +14,20 @@ from wallaroo.spark.jvm.jvm import is_jvm_gone
 
 # errors of a call into a JVM that has ended
 GONE = (Py4JError, ConnectionError, EOFError)
+# errors of a task; with a session, PySpark raises those of Python in the worker as its own
+TASK_FAILED = (Py4JJavaError, PySparkException)
 JVM_GONE = (
     "Spark's JVM has gone. What was committed stays: run the same command again to continue "
     "from there."
 )
+STOPPED = (
+    "Spark has stopped. Its master removes an application after 10 executors that could not start "
+    "(a wrong JAVA_HOME or SPARK_HOME on a worker, say); the reason is in the logs of the master "
+    "and, below work/, of its workers. What was committed stays: correct it there, then run the "
+    "same command again."
+)
+# what calls into a context that has stopped say
+_CONTEXT_STOPPED = re.compile(r"stopped SparkContext|SparkContext was shut down|driverTmpDir")
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 _VERSIONS = re.compile(
     r"Python in worker has different version: ([\d.]+) than that in driver: ([\d.]+)", re.DOTALL
@@ -25,17 +36,20 @@ _NO_PYTHON = re.compile(r'Cannot run program "([^"]+)"')
 _CAUSE = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
 
 
+def text_of(error: BaseException) -> str:
+    """Return the text of an error."""
+    if isinstance(error, Py4JJavaError):
+        return str(error.java_exception)
+    return f"{type(error).__name__}: {error}"
+
+
 def reason_of(error: BaseException) -> str:
     """Return why a task could not run on its host, with the fix if one is known.
 
     >>> reason_of(RuntimeError("gone"))
     'RuntimeError: gone'
     """
-    text = (
-        str(error.java_exception)
-        if isinstance(error, Py4JJavaError)
-        else f"{type(error).__name__}: {error}"
-    )
+    text = text_of(error)
     if match := _MISSING.search(text):
         return (
             f"its Python has no module named {match[1]!r}. Install wallaroo-spark's dependencies "
@@ -59,7 +73,7 @@ def reason_of(error: BaseException) -> str:
 
 def failure_of(query: StreamingQuery | None, failure: BaseException | None) -> WallarooError:
     """Return the error that ended a query, in user's words; ``failure``: a batch's."""
-    is_of_calls = isinstance(failure, Py4JError)
+    is_of_calls = isinstance(failure, (Py4JError, PySparkException))
     # a JVM that died a moment ago seems to have no classes
     if isinstance(failure, Py4JNetworkError | ConnectionError) or (is_of_calls and is_jvm_gone()):
         return PeerError(JVM_GONE)
@@ -70,7 +84,9 @@ def failure_of(query: StreamingQuery | None, failure: BaseException | None) -> W
     except GONE:
         return PeerError(JVM_GONE)
     text = "no reason given"
-    if isinstance(reason, Py4JJavaError):
+    if reason is not None and _CONTEXT_STOPPED.search(text_of(reason)):
+        return PeerError(STOPPED)
+    if isinstance(reason, TASK_FAILED):
         text = reason_of(reason)
     elif reason is not None:
         text = str(reason).strip().split("\n")[0][:500]

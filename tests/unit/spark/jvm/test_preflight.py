@@ -18,6 +18,7 @@ from wallaroo.spark.jvm.preflight import (
     check_java,
     check_master,
     check_reachable,
+    check_spark_home,
     check_worker_python,
 )
 
@@ -116,6 +117,15 @@ def test_a_java_that_does_not_say_its_version_is_tried(tmp_path: Path) -> None:
     java.chmod(0o755)
 
     check_java({"JAVA_HOME": str(tmp_path)})
+
+
+def test_a_spark_home_that_was_removed_is_refused_by_its_name(tmp_path: Path) -> None:
+    with pytest.raises(PeerError, match=r"SPARK_HOME is .*/gone', which holds no bin/spark-submit"):
+        check_spark_home({"SPARK_HOME": str(tmp_path / "gone")})
+    check_spark_home({})
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "spark-submit").touch()
+    check_spark_home({"SPARK_HOME": str(tmp_path)})
 
 
 def test_a_java_home_without_java_is_refused_by_its_name(tmp_path: Path) -> None:
