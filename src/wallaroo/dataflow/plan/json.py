@@ -21,8 +21,10 @@ from typing import Any
 
 from wallaroo.dataflow.plan.accumulators import (
     changed_accumulators,
+    changed_aggregations,
     in_words,
     noted_accumulators,
+    noted_aggregation,
 )
 from wallaroo.dataflow.plan.join_sides import changed_joins, noted_joins, refused_joins
 from wallaroo.dataflow.plan.model import (
@@ -121,6 +123,7 @@ def describe(plan: Plan) -> dict[str, Any]:
                 "class": _kept(step),
                 "keys": sorted(_keys_in_front(plan, name)),
                 **({"accumulators": form} if (form := noted_accumulators(step)) else {}),
+                **({"aggregation": whole} if (whole := noted_aggregation(step)) else {}),
             }
             for name, step in steps.items()
             if step.is_stateful
@@ -366,7 +369,7 @@ def _states(before: dict[str, Any], after: dict[str, Any]) -> Iterator[tuple[str
             yield name, _gone(name)
             continue
         if now["class"] != current_class(was["class"]) and not accepts_class(name, before, after):
-            yield name, _other_class(name, was["class"], now["class"])
+            yield name, _other_class(name, was, now)
         elif changed := changed_accumulators(name, was, now):
             yield name, changed
         gone = sorted(set(was["keys"]) - set(now["keys"]))
@@ -395,13 +398,17 @@ def _gone(name: str) -> str:
     )
 
 
-def _other_class(name: str, was: str, now: str) -> str:
-    if in_words(was) == was:
-        return f"The state of step '{name}' is of class {was}, now it is {now}."
+def _other_class(name: str, was: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    if in_words(was["class"]) == was["class"]:
+        return f"The state of step '{name}' is of class {was['class']}, now it is {now['class']}."
+    before, after = (
+        in_words(note["class"], note.get("aggregation", note.get("accumulators")))
+        for note in (was, now)
+    )
     return (
-        f"The state of step '{name}' is that of {in_words(was)}, now it is {in_words(now)}. Give "
-        f"the windows another name, and drop the former ones with --allow-incompatible: the new "
-        f"ones begin empty."
+        f"The state of step '{name}' is that of {before}, now it is {after}. Give the windows "
+        f"another name, and drop the former ones with --allow-incompatible: the new ones begin "
+        f"empty."
     )
 
 
@@ -429,6 +436,7 @@ def _changes(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
             yield f"{noun} '{name}' is gone; {_what_left(noun, before[part][name], before)}."
     yield from _moved_sinks(before, after)
     yield from changed_joins(before.get("joins", {}), after.get("joins", {}))
+    yield from changed_aggregations(before["states"], after["states"])
     yield from changed_timing(before, after)
     yield from changed_attributes(before, after)
     for name, kind in after["steps"].items():

@@ -247,6 +247,63 @@ def test_of_parameters_that_an_earlier_version_did_not_note_nothing_is_known() -
     assert compare(earlier, now).verdict is Verdict.SAME
 
 
+def without_aggregations(noted: str) -> str:
+    """Return a plan as earlier versions noted it."""
+    earlier = json.loads(noted)
+    del earlier["states"]["w"]["aggregation"]
+    return json.dumps(earlier)
+
+
+class Own(Count):
+    """An aggregation with parameters of its own: in attributes, one of them in a slot."""
+
+    __slots__ = ("slot",)
+
+    def __init__(self, slot: int = 1, **limits: Any):
+        self.slot = slot
+        self.limits = limits
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "words"),
+    [
+        (Sum("v"), Sum("n"), "aggregated with Sum(column='v'), now it does with Sum(column='n'):"),
+        (Mean(len), Mean(is_long), "Mean(of=len), now it does with Mean(of=is_long)"),
+        (
+            combine_of(a=Sum("v"), n=Count()),
+            combine_of(a=Sum("n"), n=Count()),
+            "combine_of(a=Sum(column='n'), n=Count())",
+        ),
+        (Count().where(len), Count().where(is_long), "Count().where(is_long)"),
+        (TopN(3), TopN(3, len), "aggregated with TopN(n=3), now it does with TopN(n=3, by=len)"),
+        (Own(1), Own(5), "Own(slot=5, limits={})"),
+        (Own(at={2}), Own(at={5, 2}), "Own(slot=1, limits={'at': {2, 5}})"),
+        (Own(to=b"a" * 99), Own(to=b"a" * 98), "... ("),
+    ],
+)
+def test_another_column_or_argument_of_an_aggregation_is_reported(
+    was: Any, now: Any, words: str
+) -> None:
+    """The accumulators are those of both: whether they may meet is the user's to say."""
+    found = compare(windows(was), windows(now))
+
+    assert found.verdict is Verdict.CHANGED
+    (reason,) = found.reasons
+    assert words in reason
+    assert "give the step another name" in reason
+
+
+def test_an_aggregation_with_the_same_arguments_is_not_reported() -> None:
+    """The code of functions is not compared, nor what has no name."""
+    same = [
+        windows(Own(at={1, 2}, kept=[len], other=object(), by=lambda text: text[:1]))
+        for _ in range(2)
+    ]
+    assert compare(*same).verdict is Verdict.SAME
+    earlier = without_aggregations(windows(Sum("v")))
+    assert compare(earlier, windows(Sum("n"))).verdict is Verdict.SAME
+
+
 def test_times_that_are_gone_are_reported() -> None:
     def windows_of(pipeline: Any) -> str:
         over = wallaroo.range_windows(wallaroo.seconds(60)).over(Count(), name="w")
@@ -260,8 +317,16 @@ def test_times_that_are_gone_are_reported() -> None:
 
 def test_other_windows_are_reported_in_words() -> None:
     (reason,) = compare(windows(Count()), windows(Count(), 120)).reasons
-    assert "is that of Count over range windows (range 60 s, slide 60 s), now" in reason
+    assert "is that of Count() over range windows (range 60 s, slide 60 s), now" in reason
     assert "Give the windows another name" in reason
+
+
+def test_where_is_reported_as_it_is_written() -> None:
+    was = windows(Sum(len))
+    for earlier, words in ((was, "Sum(of=len)"), (without_aggregations(was), "Sum")):
+        (reason,) = compare(earlier, windows(Sum(len).where(is_long))).reasons
+        assert f"is that of {words} over range windows" in reason
+        assert "now it is Sum(of=len).where(is_long) over range windows" in reason
 
 
 def test_the_policy_of_a_step_that_moved_by_lines_is_not_reported_as_changed() -> None:
