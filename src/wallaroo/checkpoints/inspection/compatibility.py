@@ -184,7 +184,8 @@ def _compared(root: Path, commits: CommitLog, checkpoint: str, plan: Plan) -> Pl
     schemas = merged(schemas, before, dropped)
     text = dumps(ours.plan, ours.gone, schemas)
     plan = with_evolution(ours.plan, schemas)
-    found = fates_of(before, after)
+    fates = fates_of(before, after)
+    found = {step: each for step, each in fates.items() if step not in dropped}
     return PlanFinding(last, comparison, plan, text, remains, dropped, found)
 
 

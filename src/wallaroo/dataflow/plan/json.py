@@ -27,6 +27,7 @@ from wallaroo.dataflow.plan.accumulators import (
     noted_aggregation,
 )
 from wallaroo.dataflow.plan.join_sides import changed_joins, noted_joins, refused_joins
+from wallaroo.dataflow.plan.layouts import changed_layouts, noted_layouts
 from wallaroo.dataflow.plan.model import (
     BranchEntry,
     Plan,
@@ -101,6 +102,7 @@ def describe(plan: Plan) -> dict[str, Any]:
     """Describe the relevant part of a plan: names and settings, no code."""
     steps = {step.step_name: step for stage in plan.stages for step in stage.steps}
     joins = noted_joins(plan)
+    layouts = noted_layouts(plan)
     schemas = noted_schemas(plan)
     on_error = {step.step_name: step.on_error for step in plan.steps if step.on_error != STOP}
     return {
@@ -133,6 +135,7 @@ def describe(plan: Plan) -> dict[str, Any]:
         "timing": noted_timing(plan),
         **({"on_error": on_error} if on_error else {}),
         **({"joins": joins} if joins else {}),
+        **({"layouts": layouts} if layouts else {}),
         **({"schemas": schemas} if schemas else {}),
     }
 
@@ -146,7 +149,7 @@ def renamed(text: str, step: str, new: str, *, is_done: bool) -> str:
     if not is_done:
         plan["states"][new] = plan["states"][step]
         return json.dumps(plan, indent=1, sort_keys=True)
-    for part in ("states", "steps", "on_error", "joins", "schemas", "timing"):
+    for part in ("states", "steps", "on_error", "joins", "layouts", "schemas", "timing"):
         if step in plan.get(part, {}):
             plan[part][new] = plan[part].pop(step)
     for stage in plan["shape"]:
@@ -439,6 +442,7 @@ def _changes(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
     yield from changed_aggregations(before["states"], after["states"])
     yield from changed_timing(before, after)
     yield from changed_attributes(before, after)
+    yield from changed_layouts(before.get("layouts", {}), after.get("layouts", {}))
     for name, kind in after["steps"].items():
         if before["steps"].get(name, kind) != kind:
             yield f"Step '{name}' was a {before['steps'][name]} and is a {kind} now."
