@@ -35,6 +35,38 @@ def application_setup(args):
     totals = lines.key_by(key_of).to(total)
     return wallaroo.build_application("judged", totals.to_sink(wallaroo.StdoutSinkConfig()))
 """
+PER_EVENT = """
+import wallaroo
+
+
+class Total:
+    {version}
+
+    def __init__(self, count=0):
+        self.count = count
+
+{upgrade}
+
+@wallaroo.key_extractor
+def key_of(event):
+    return event
+
+
+@wallaroo.state_computation("total", state=Total)
+def total(event, state):
+    return event
+
+
+def application_setup(args):
+    lines = wallaroo.source("lines", wallaroo.FileSourceConfig("lines", "in.txt"))
+    totals = lines.key_by(key_of).to(total)
+    return wallaroo.build_application("judged", totals.to_sink(wallaroo.StdoutSinkConfig()))
+"""
+UPGRADE = """
+@wallaroo.upgrade(Total, from_version=1)
+def upgraded(fields):
+    return Total(fields["count"])
+"""
 FIRST = [("count", "i8"), ("sum", "f8")]
 
 Run = Callable[..., tuple[int, str, str]]
@@ -111,3 +143,20 @@ def test_a_stored_value_that_the_dtype_does_not_hold_is_found(
     assert code == 1
     assert "tried step 'total': 2 objects: 1 read as stored, 1 failed\n" in out
     assert "  - key 'b': ValueError: field 'sum' is stored as 136.5, which <i8 does not" in out
+
+
+def test_a_class_in_place_of_a_dtype_reads_rows_by_an_upgrade(
+    stored: Path, write: Write, wallaroo: Run
+) -> None:
+    app = write(FIRST)
+    app.write_text(PER_EVENT.format(version="", upgrade=""))
+    code, out, _ = wallaroo("plan", app, "--checkpoint", stored, "--try-upgrade")
+    assert code == 1
+    assert "step 'total' is of a numpy dtype, now it is of class plan_rows.Total. To keep" in out
+    assert "give Total state_version = 2, and write @wallaroo.upgrade(Total, from_ver" in out
+    assert "tried" not in out
+
+    app = write(FIRST)
+    app.write_text(PER_EVENT.format(version="state_version = 2", upgrade=UPGRADE))
+    code, out, _ = wallaroo("plan", app, "--checkpoint", stored, "--try-upgrade")
+    assert (code, out.splitlines()[-1]) == (0, "tried step 'total': 2 objects: 2 upgraded")

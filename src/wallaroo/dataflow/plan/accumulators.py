@@ -24,6 +24,10 @@ from wallaroo.steps.windows.aggregation import COMBINED, Filtered
 from wallaroo.user_code.references import importable_module
 from wallaroo.user_code.stored_fields import fields_of
 
+ANOTHER_NAME = (
+    "give the step another name, and drop what is stored with --allow-incompatible: the new one "
+    "begins empty"
+)
 _OURS = "wallaroo.aggregations."  # left out for people
 _WINDOWS = {
     "RangeWindowSpec": "range windows",
@@ -142,8 +146,7 @@ def changed_accumulators(name: str, was: Any, now: Any) -> str:
         f"Step '{name}' aggregated with {_short(before)}, now it does with "
         f"{_short(after or 'another aggregation')}: the accumulators in the checkpoint have the "
         f"former's parts, in their order. Keep the parts' names, order, classes and parameters, or "
-        f"give the step another name, and drop what is stored with --allow-incompatible: the new "
-        f"one begins empty."
+        f"{ANOTHER_NAME}."
     )
 
 
@@ -159,8 +162,7 @@ def changed_aggregations(before: Mapping[str, Any], after: Mapping[str, Any]) ->
             yield (
                 f"Step '{name}' aggregated with {_short(was)}, now it does with {_short(now)}: "
                 f"windows that are open have values of the former, and get those of the latter. To "
-                f"keep them apart, give the step another name, and drop what is stored with "
-                f"--allow-incompatible: the new one begins empty."
+                f"keep them apart, {ANOTHER_NAME}."
             )
 
 

@@ -20,6 +20,7 @@ from enum import Enum
 from typing import Any
 
 from wallaroo.dataflow.plan.accumulators import (
+    ANOTHER_NAME,
     changed_accumulators,
     changed_aggregations,
     in_words,
@@ -43,6 +44,7 @@ from wallaroo.dataflow.plan.schemas import (
     changed_attributes,
     noted_schemas,
     refused_versions,
+    upgrade_for,
 )
 from wallaroo.dataflow.plan.sink_ids import (
     Noted,
@@ -54,12 +56,14 @@ from wallaroo.dataflow.plan.sink_ids import (
     reconcile,
 )
 from wallaroo.dataflow.plan.timing import changed_timing, noted_timing
-from wallaroo.steps.joins.step import ORDER
+from wallaroo.steps.batching import BatchEvents
+from wallaroo.steps.joins.step import ORDER, Dedupe, InOrder
 from wallaroo.steps.kinds import STOP
 from wallaroo.user_code.moved_modules import current_class
 from wallaroo.user_code.references import importable_module
 
 FORMAT = 1
+_WAITING = frozenset({InOrder.kind, BatchEvents.kind})
 _LINE = re.compile(r" at [^/\s\"]+\.py:\d+(:\d+)?(?=$|\"|\\)")  # in the name of a step without one
 
 
@@ -369,10 +373,10 @@ def _states(before: dict[str, Any], after: dict[str, Any]) -> Iterator[tuple[str
     for name, was in before["states"].items():
         now = after["states"].get(name)
         if now is None:
-            yield name, _gone(name)
+            yield name, _gone(name, before["steps"].get(name, ""))
             continue
         if now["class"] != current_class(was["class"]) and not accepts_class(name, before, after):
-            yield name, _other_class(name, was, now)
+            yield name, _other_class(name, before, after) + upgrade_for(name, before, after)
         elif changed := changed_accumulators(name, was, now):
             yield name, changed
         gone = sorted(set(was["keys"]) - set(now["keys"]))
@@ -383,11 +387,12 @@ def _states(before: dict[str, Any], after: dict[str, Any]) -> Iterator[tuple[str
             yield (
                 name,
                 f"The state of step '{name}' was kept by {', '.join(gone)}, now it is kept by "
-                f"{', '.join(now['keys'])}.",
+                f"{', '.join(now['keys'])}. If the keys are the same, give the extractor its "
+                f"former name: @wallaroo.key_extractor({gone[0]!r}). If not, {ANOTHER_NAME}.",
             )
 
 
-def _gone(name: str) -> str:
+def _gone(name: str, kind: str) -> str:
     step = name.removeprefix(ORDER)
     if step != name:
         return (
@@ -395,21 +400,37 @@ def _gone(name: str) -> str:
             f"would be lost. If it was renamed, rename where they wait, too: `wallaroo state "
             f"rename CHECKPOINT {shlex.quote(name)} {shlex.quote(f'{ORDER}NEW')}`."
         )
-    return (
-        f"State step '{name}' is gone or renamed: its state would be lost. If it was renamed, "
-        f"rename its state, too: `wallaroo state rename CHECKPOINT {shlex.quote(name)} NEW`."
+    rename = (
+        f"If it was renamed, rename its state, too: `wallaroo state rename CHECKPOINT "
+        f"{shlex.quote(name)} NEW`."
     )
+    if kind == Dedupe.kind:
+        return (
+            f"Step '{name}' is gone or renamed: it would forget which events it has passed on. "
+            f"{rename} If it was removed, continue with --allow-incompatible, which drops that."
+        )
+    if kind in _WAITING or "join" in kind.split():
+        return (
+            f"Step '{name}' is gone or renamed: events that wait in it would be lost. {rename} If "
+            f"it was removed, run the former version until `wallaroo state list` shows no keys of "
+            f"it, then continue with --allow-incompatible."
+        )
+    return f"State step '{name}' is gone or renamed: its state would be lost. {rename}"
 
 
-def _other_class(name: str, was: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    if in_words(was["class"]) == was["class"]:
-        return f"The state of step '{name}' is of class {was['class']}, now it is {now['class']}."
-    before, after = (
-        in_words(note["class"], note.get("aggregation", note.get("accumulators")))
-        for note in (was, now)
+def _other_class(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    notes = before["states"][name], after["states"][name]
+    if in_words(notes[0]["class"]) == notes[0]["class"]:
+        was, now = (
+            "a numpy dtype" if name in plan.get("layouts", {}) else f"class {note['class']}"
+            for plan, note in zip((before, after), notes, strict=True)
+        )
+        return f"The state of step '{name}' is of {was}, now it is of {now}."
+    was, now = (
+        in_words(note["class"], note.get("aggregation", note.get("accumulators"))) for note in notes
     )
     return (
-        f"The state of step '{name}' is that of {before}, now it is {after}. Give the windows "
+        f"The state of step '{name}' is that of {was}, now it is {now}. Give the windows "
         f"another name, and drop the former ones with --allow-incompatible: the new ones begin "
         f"empty."
     )

@@ -393,7 +393,10 @@ def with_header(length: int, fmt: str) -> Any:
         ),
         (
             tcp("in").key_by(last_letter).to(count).to_sink(SINK),
-            "was kept by first_letter, now it is kept by last_letter.",
+            "was kept by first_letter, now it is kept by last_letter. If the keys are the same, "
+            "give the extractor its former name: @wallaroo.key_extractor('first_letter'). If not, "
+            "give the step another name, and drop what is stored with --allow-incompatible: the "
+            "new one begins empty.",
         ),
         (
             tcp("in").collect().to(count).to_sink(SINK),
@@ -403,7 +406,13 @@ def with_header(length: int, fmt: str) -> Any:
             keyed()
             .to(wallaroo.state_computation("count", OtherTotal)(count.function))
             .to_sink(SINK),
-            "OtherTotal.",
+            "OtherTotal. To keep it, give OtherTotal state_version = 2, and write "
+            "@wallaroo.upgrade(OtherTotal, from_version=1): it is called with the attributes of "
+            "each stored object. Or give the step another name,",
+        ),
+        (
+            keyed().to(wallaroo.state_computation("count", dict)(count.function)).to_sink(SINK),
+            "now it is of class builtins.dict. To continue, give the step another name, and drop",
         ),
         (
             wallaroo.source("in", wallaroo.FileSourceConfig("in", "in.txt", decode))
@@ -427,6 +436,48 @@ def test_what_loses_or_reinterprets_is_incompatible(pipeline: Any, reason: str) 
     verdict, reasons = against(pipeline)
     assert verdict is Verdict.INCOMPATIBLE
     assert reason in reasons
+
+
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        (
+            lambda keys: keys.in_order(name="s"),
+            (
+                "events that wait in it would be lost. If it was renamed, rename its state, too:",
+                "If it was removed, run the former version until `wallaroo state list` shows no",
+            ),
+        ),
+        (
+            lambda keys: keys.batch(3, name="s").map(str),
+            ("events that wait in it would be lost.",),
+        ),
+        (
+            lambda keys: keys.dedupe(len, within=wallaroo.seconds(5), name="s"),
+            (
+                "it would forget which events it has passed on. If it was renamed,",
+                "If it was removed, continue with --allow-incompatible, which drops that.",
+            ),
+        ),
+        (
+            lambda keys: keys.join(keys, within=wallaroo.seconds(5), name="s").map(str),
+            ("events that wait in it would be lost.",),
+        ),
+    ],
+)
+def test_a_step_that_is_removed_is_refused_with_what_would_be_lost(
+    step: Any, words: tuple[str, ...]
+) -> None:
+    was = dumps(plan(step(tcp("in").with_event_time(len).key_by(first_letter)).to_sink(SINK)))
+    now = dumps(plan(tcp("in").with_event_time(len).key_by(first_letter).to_sink(SINK)))
+
+    found = compare(was, now)
+
+    assert found.verdict is Verdict.INCOMPATIBLE
+    (reason,) = found.reasons
+    assert reason.startswith("Step 's' is gone or renamed: ")
+    for each in words:
+        assert each in reason
 
 
 def test_another_application_and_other_key_groups_are_incompatible() -> None:
