@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import enum
 import fractions
 import inspect
 import re
@@ -38,7 +39,17 @@ _SPEC = re.compile(r"^(\w+)\((.*)\)$")
 _PARAMETERS = re.compile(r"\((?:ties|n)=\w+\)")
 _DEFAULTS = {"0", "None", "'drop'"}
 _DATES = (datetime.date, datetime.time, datetime.timedelta)
-_PLAIN = (int, float, str, bytes, *_DATES, decimal.Decimal, fractions.Fraction, uuid.UUID)
+_PLAIN = (
+    int,
+    float,
+    str,
+    bytes,
+    *_DATES,
+    decimal.Decimal,
+    fractions.Fraction,
+    uuid.UUID,
+    enum.Enum,
+)
 _WRITTEN_MAX = 60  # characters of one value
 _NOTHING = "None"
 

@@ -407,13 +407,14 @@ def _gone(name: str, kind: str) -> str:
     if kind == Dedupe.kind:
         return (
             f"Step '{name}' is gone or renamed: it would forget which events it has passed on. "
-            f"{rename} If it was removed, continue with --allow-incompatible, which drops that."
+            f"{rename} If it was removed, --allow-incompatible drops only that."
         )
     if kind in _WAITING or "join" in kind.split():
         return (
             f"Step '{name}' is gone or renamed: events that wait in it would be lost. {rename} If "
-            f"it was removed, run the former version until `wallaroo state list` shows no keys of "
-            f"it, then continue with --allow-incompatible."
+            f"it was removed, run the former version until its input has ended, or time has passed "
+            f"what waits, and drop the rest with --allow-incompatible. `wallaroo state export "
+            f"--step {shlex.quote(name)} --checkpoint CHECKPOINT` prints it."
         )
     return f"State step '{name}' is gone or renamed: its state would be lost. {rename}"
 

@@ -445,7 +445,8 @@ def test_what_loses_or_reinterprets_is_incompatible(pipeline: Any, reason: str) 
             lambda keys: keys.in_order(name="s"),
             (
                 "events that wait in it would be lost. If it was renamed, rename its state, too:",
-                "If it was removed, run the former version until `wallaroo state list` shows no",
+                "If it was removed, run the former version until its input has ended, or time",
+                "`wallaroo state export --step s --checkpoint CHECKPOINT` prints it.",
             ),
         ),
         (
@@ -456,7 +457,7 @@ def test_what_loses_or_reinterprets_is_incompatible(pipeline: Any, reason: str) 
             lambda keys: keys.dedupe(len, within=wallaroo.seconds(5), name="s"),
             (
                 "it would forget which events it has passed on. If it was renamed,",
-                "If it was removed, continue with --allow-incompatible, which drops that.",
+                "If it was removed, --allow-incompatible drops only that.",
             ),
         ),
         (
