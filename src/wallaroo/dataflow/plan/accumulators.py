@@ -113,7 +113,7 @@ def _written(value: Any) -> str:
             text = f"{{{', '.join(pairs)}}}"
         case _ if isinstance(value, _PLAIN):
             text = repr(value)
-        case _ if hasattr(value, "combine"):
+        case _ if hasattr(value, "initial_accumulator") and not inspect.isclass(value):
             return _form_of(value, is_whole=True)
         case _:
             return _name_of(value)

@@ -63,6 +63,7 @@ from wallaroo.user_code.moved_modules import current_class
 from wallaroo.user_code.references import importable_module
 
 FORMAT = 1
+COLLECTED = "collect()"  # in the place of an extractor
 _WAITING = frozenset({InOrder.kind, BatchEvents.kind})
 _LINE = re.compile(r" at [^/\s\"]+\.py:\d+(:\d+)?(?=$|\"|\\)")  # in the name of a step without one
 
@@ -188,7 +189,7 @@ def _keys_in_front(plan: Plan, name: str) -> set[str]:
             if stage.exit.keeps_key:
                 todo.append(stage.id)
             else:
-                keys.add(stage.exit.extractor.step_name if stage.exit.extractor else "collect()")
+                keys.add(stage.exit.extractor.step_name if stage.exit.extractor else COLLECTED)
     return keys
 
 
@@ -384,12 +385,20 @@ def _states(before: dict[str, Any], after: dict[str, Any]) -> Iterator[tuple[str
         # A key without a name is named after its line: a line above it is no other key.
         gone = list(_unlike(gone, new))
         if gone:
-            yield (
-                name,
-                f"The state of step '{name}' was kept by {', '.join(gone)}, now it is kept by "
-                f"{', '.join(now['keys'])}. If the keys are the same, give the extractor its "
-                f"former name: @wallaroo.key_extractor({gone[0]!r}). If not, {ANOTHER_NAME}.",
-            )
+            yield name, _other_key(name, gone, now["keys"])
+
+
+def _other_key(name: str, was: Sequence[str], now: Sequence[str]) -> str:
+    same = ""
+    if len(was) == len(now) == 1 and COLLECTED not in (*was, *now):
+        same = (
+            f"If the keys are the same, give the extractor its former name: "
+            f"@wallaroo.key_extractor({was[0]!r}). "
+        )
+    return (
+        f"The state of step '{name}' was kept by {', '.join(was)}, now it is kept by "
+        f"{', '.join(now)}. {same}If {'not' if same else 'that is meant'}, {ANOTHER_NAME}."
+    )
 
 
 def _gone(name: str, kind: str) -> str:

@@ -400,7 +400,7 @@ def with_header(length: int, fmt: str) -> Any:
         ),
         (
             tcp("in").collect().to(count).to_sink(SINK),
-            "was kept by first_letter, now it is kept by collect().",
+            "was kept by first_letter, now it is kept by collect(). If that is meant, give the",
         ),
         (
             keyed()
