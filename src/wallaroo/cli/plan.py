@@ -19,6 +19,7 @@ from typing import Any
 
 from wallaroo.api.application import Application
 from wallaroo.checkpoints.inspection.compatibility import PlanFinding, look, way_on
+from wallaroo.checkpoints.inspection.row_trial import try_rows
 from wallaroo.checkpoints.inspection.trial import Trial, try_state
 from wallaroo.cli.application.arguments import EPILOG, add_app, split_args, trailing_parser
 from wallaroo.cli.application.loading import load_application
@@ -81,7 +82,7 @@ def plan_command(arguments: argparse.Namespace) -> int:
     application.check_dead_letters()
     finding = look(options.checkpoint, replace(application.plan, key_groups=options.key_groups))
     is_tried = options.try_upgrade and finding.commit is not None
-    trials = try_state(options.checkpoint, finding.plan, _progress) if is_tried else []
+    trials = _trials(options.checkpoint, finding) if is_tried else []
     print(
         json.dumps(_facts(options.checkpoint, finding, trials if is_tried else None))
         if options.json
@@ -90,6 +91,15 @@ def plan_command(arguments: argparse.Namespace) -> int:
     is_refused = finding.comparison.verdict is Verdict.INCOMPATIBLE
     has_failed = any(trial.failed for trial in trials)
     return INCOMPATIBLE if is_refused or has_failed else COMPATIBLE
+
+
+def _trials(checkpoint: Path, finding: PlanFinding) -> list[Trial]:
+    """Try the stored objects of all steps but those whose state is refused."""
+    trials = [
+        *try_state(checkpoint, finding.plan, _progress),
+        *try_rows(checkpoint, finding.plan),
+    ]
+    return [trial for trial in trials if trial.step not in finding.dropped]
 
 
 def _progress(count: int) -> None:

@@ -125,8 +125,8 @@ def test_another_state_class_is_incompatible_by_step_and_class(plan: Plan, write
     code, text = plan(write("plan_other", state="Other"))
     assert code == 1
     assert (
-        "incompatible\n  - The state of step 'count' is of class plan_states.Count, now it is "
-        "plan_states.Other." in text
+        "incompatible\n  - The state of step 'count' is of class plan_states.Count, now it is of "
+        "class plan_states.Other." in text
     )
     assert "--allow-incompatible continues and drops exactly what is listed here" in text
 

@@ -31,7 +31,7 @@ def key_of(event):
     return event
 
 
-@wallaroo.state_computation("count", state=Total)
+@wallaroo.state_computation("count", state=Total{options})
 def counted(event, state):
     return event
 
@@ -76,7 +76,7 @@ class Total:
 RENAMED = SECOND.replace("Total", "Seen") + "\n\nTotal = Seen\n"
 
 Run = Callable[..., tuple[int, str, str]]
-Write = Callable[[str], Path]
+Write = Callable[..., Path]
 
 
 @pytest.fixture
@@ -86,10 +86,10 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
     # two versions of one length within a second would count as one
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
 
-    def write(state: str) -> Path:
+    def write(state: str, options: str = "") -> Path:
         sys.modules.pop("plan_evolving", None)
         file = tmp_path / "plan_evolving.py"
-        file.write_text(APPLICATION.format(state=state))
+        file.write_text(APPLICATION.format(state=state, options=options))
         return file
 
     yield write
@@ -246,9 +246,11 @@ def test_going_back_to_an_older_version_is_incompatible(
     book._packing = packing
     book.write({("count", "k3"): sys.modules["plan_evolving"].Total(4)})
     book.close()
-    code, out, _ = wallaroo("plan", write(FIRST), "--checkpoint", stored)
+    code, out, _ = wallaroo("plan", write(FIRST), "--checkpoint", stored, "--try-upgrade")
     assert code == 1
     assert "was stored by version 2 of Total, which is version 1 here" in out
+    assert "stored objects of step" not in out
+    assert "tried step" not in out
 
 
 @pytest.mark.parametrize("state", [SECOND, RENAMED], ids=["same name", "another class"])
@@ -351,3 +353,13 @@ def test_a_rollback_behind_a_rename_is_refused(stored: Path, write: Write, walla
     code, _, errors = wallaroo("state", "rollback", stored, "--to", "0", app)
     assert code == 1
     assert "step 'total' is 'count' at commit 0: it was renamed since" in errors
+
+
+def test_that_ttl_time_changed_is_noted_for_all_later_runs(stored: Path, write: Write) -> None:
+    """Times that are stored until then are of the former kind, also after further changes."""
+    by_event_time = ', ttl=wallaroo.hours(1), ttl_time="event"'
+    marked = [
+        _restart(stored, write(FIRST, options)).marked_uses
+        for options in (by_event_time, ", ttl=wallaroo.hours(1)", "", by_event_time)
+    ]
+    assert marked == [set(), {"count"}, {"count"}, set()]

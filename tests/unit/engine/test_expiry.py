@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import struct
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,17 +12,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import wallaroo
+from tests.conformance.apps.shapes import Count, build
+from tests.conformance.apps.steps import by_first_word, sink, source
 from wallaroo.checkpoints.inspection.values import load_safely
+from wallaroo.dataflow.plan.timing import noted_timing, with_uses_marked
 from wallaroo.engine.blocks.ordered_keys import TIME_MAX, TIME_MIN, decode_time
 from wallaroo.engine.blocks.packing import PICKLED, packing_of
 from wallaroo.engine.stores.keyed_state import KeyedState
-from wallaroo.engine.stores.last_use import last_use_of, with_last_use, without_last_use
+from wallaroo.engine.stores.last_use import (
+    NEVER,
+    last_use_of,
+    with_last_use,
+    without_last_use,
+)
 from wallaroo.engine.stores.sorted_state import Groups
 from wallaroo.engine.stores.ttl_index import TTLIndex
 from wallaroo.engine.stores.ttl_state import TTLState
+from wallaroo.steps.times import TIME_LIMIT_NS
 from wallaroo.testing.local_runner.entries import MemoryEntries
+from wallaroo.testing.local_runner.runner import Input, LocalRunner
 
 GROUPS = Groups(0, 4, 4)
+NOWHERE = Path("/nowhere")
 ALL = 1_000_000
 
 
@@ -35,6 +47,7 @@ def taken_of(rows: TTLIndex, up_to_ns: int, most: int = ALL) -> list[tuple[int, 
 
 some_keys = st.sampled_from(["a", "b", b"a", 7, "k" * 1000])
 times = st.integers(TIME_MIN, TIME_MAX)
+uses = st.integers(1 - TIME_LIMIT_NS, TIME_LIMIT_NS - 1)
 
 
 @wallaroo.state_computation(name="kept", state=list, ttl=wallaroo.nanoseconds(5))
@@ -92,11 +105,13 @@ def test_what_is_added_while_keys_are_taken_is_left() -> None:
     assert rows.earliest_ns() is None
 
 
-@given(times, st.one_of(st.text(), st.lists(st.integers())))
-def test_a_stored_state_is_a_pickle_of_the_state(used_ns: int, state: Any) -> None:
-    stored = with_last_use(pickle.dumps(state, 5), used_ns)
+@given(st.just(NEVER) | uses, st.one_of(st.text(), st.lists(st.integers())), st.booleans())
+def test_a_stored_state_is_a_pickle_of_the_state(used_ns: int, state: Any, marked: bool) -> None:
+    """A time of the other kind than the present ones does not count."""
+    stored = with_last_use(pickle.dumps(state, 5), used_ns, is_marked=marked)
 
-    assert last_use_of(stored) == (None if used_ns == TIME_MIN else used_ns)
+    assert last_use_of(stored, is_marked=marked) == (None if used_ns == NEVER else used_ns)
+    assert last_use_of(stored, is_marked=not marked) is None
     assert pickle.loads(stored) == load_safely(stored) == state
 
 
@@ -170,3 +185,102 @@ def test_bytes_of_an_own_serializer_that_begin_as_a_pickle_does_are_kept() -> No
     stored.update(first.changes())
 
     assert TTLState(kept, stored.get, packing).load("a") == [1408]
+
+
+# -- a step whose ttl_time changed
+
+TODAY = wallaroo.seconds(1_800_000_000)
+MINUTE = wallaroo.minutes(1)
+
+
+def counting(ttl_time: str) -> wallaroo.Application:
+    options: dict[str, Any] = {"ttl": MINUTE, "ttl_time": ttl_time} if ttl_time else {}
+    step = wallaroo.state_computation("counts", state=Count, **options)(counted)
+    timed = source(NOWHERE).with_event_time(second_word, allow_before_1980=True)
+    return build("timed", timed.key_by(by_first_word).to(step).to_sink(sink(NOWHERE)))
+
+
+def second_word(event: str) -> float:
+    return float(event.split()[1])
+
+
+def counted(event: str, own: Count) -> None:
+    own.count += 1
+
+
+class Changing:
+    """An application that continues by other times, as from its checkpoint."""
+
+    def __init__(self) -> None:
+        self._runner = LocalRunner(counting("").plan)
+        self._noted: dict[str, Any] = {}
+
+    def by(self, ttl_time: str) -> None:
+        before = self._runner
+        plan = with_uses_marked(counting(ttl_time).plan, self._noted)
+        self._noted = noted_timing(plan)
+        self._runner = LocalRunner(plan)
+        self._runner.state = before.state
+        self._runner.entries = before.entries
+        self._runner.time = before.time
+        self._runner.batch = before.batch
+
+    def batch(self, *lines: str, clock: float = 0, event: float = 0) -> dict[Any, int]:
+        """Run one batch; return the counts by key.  The clock is seconds after ``TODAY``."""
+        frames = b"".join(self._runner.frames(0, line.encode()) for line in lines)
+        pieces = [[Input(0, frames, 0)]] if lines else []
+        moment = TODAY + wallaroo.seconds(clock)
+        found = self._runner.run_batch(pieces, 1, wallaroo.seconds(event), clock_ns=moment)
+        self._runner.commit(found)
+        return {key: own.count for key, own in self._runner.states("counts").items()}
+
+
+def test_state_that_expired_by_event_time_counts_by_the_clock_from_the_first_batch_on() -> None:
+    """Event times may be of any past year: as times of the clock, all have passed."""
+    changing = Changing()
+    changing.by("event")
+    changing.batch("a 100", "b 100")
+
+    changing.by("processing")
+
+    assert changing.batch("a 101") == {"a": 2, "b": 1}
+    assert changing.batch("a 102", clock=59) == {"a": 3, "b": 1}
+    assert changing.batch(clock=61) == {"a": 3}
+    assert changing.batch(clock=120) == {}
+
+
+def test_state_that_expired_by_the_clock_counts_by_event_time_from_an_event_on() -> None:
+    """Without one it counts from when event time passes the end of its former time."""
+    changing = Changing()
+    changing.by("processing")
+    changing.batch("a 100", "b 100")
+
+    changing.by("event")
+
+    today = TODAY // wallaroo.seconds(1)
+    assert changing.batch("a 101") == {"a": 2, "b": 1}
+    assert changing.batch(event=162) == {"b": 1}
+    assert changing.batch(event=today + 61) == {"b": 1}
+    assert changing.batch(event=today + 122) == {}
+
+
+@pytest.mark.parametrize("between", ["processing", "", "event"])
+def test_times_count_again_if_expiry_goes_back_to_them(between: str) -> None:
+    changing = Changing()
+    changing.by("event")
+    changing.batch("a 100", "b 200")
+    changing.by(between)
+    changing.by("event")
+
+    assert changing.batch(event=170) == {"b": 1}
+
+
+def test_a_ttl_of_another_kind_after_none_does_not_use_the_times_of_the_first() -> None:
+    changing = Changing()
+    changing.by("event")
+    changing.batch("a 100")
+    changing.by("")
+    changing.by("processing")
+
+    assert changing.batch(clock=1) == {"a": 1}
+    assert changing.batch(clock=62) == {}

@@ -33,6 +33,7 @@ from wallaroo.dataflow.plan.schemas import (
     noted_schemas,
     with_evolution,
 )
+from wallaroo.dataflow.plan.timing import with_uses_marked
 from wallaroo.durable.whole_file import remove_unfinished
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.state.checkpoint import Checkpoint
@@ -151,6 +152,7 @@ def _compared(root: Path, commits: CommitLog, checkpoint: str, plan: Plan) -> Pl
         before = json.loads(old)
         if last is not None:
             plan = with_orders_kept(plan, before["states"])
+            plan = with_uses_marked(plan, before.get("timing", {}))
         ours = with_old_ids(plan, old, last is not None)
         schemas = noted_schemas(ours.plan)
         if last is not None and (steps := in_doubt(schemas, before)):
@@ -182,7 +184,8 @@ def _compared(root: Path, commits: CommitLog, checkpoint: str, plan: Plan) -> Pl
     schemas = merged(schemas, before, dropped)
     text = dumps(ours.plan, ours.gone, schemas)
     plan = with_evolution(ours.plan, schemas)
-    found = fates_of(before, after)
+    fates = fates_of(before, after)
+    found = {step: each for step, each in fates.items() if step not in dropped}
     return PlanFinding(last, comparison, plan, text, remains, dropped, found)
 
 

@@ -20,11 +20,15 @@ from enum import Enum
 from typing import Any
 
 from wallaroo.dataflow.plan.accumulators import (
+    ANOTHER_NAME,
     changed_accumulators,
+    changed_aggregations,
     in_words,
     noted_accumulators,
+    noted_aggregation,
 )
 from wallaroo.dataflow.plan.join_sides import changed_joins, noted_joins, refused_joins
+from wallaroo.dataflow.plan.layouts import changed_layouts, noted_layouts
 from wallaroo.dataflow.plan.model import (
     BranchEntry,
     Plan,
@@ -40,6 +44,7 @@ from wallaroo.dataflow.plan.schemas import (
     changed_attributes,
     noted_schemas,
     refused_versions,
+    upgrade_for,
 )
 from wallaroo.dataflow.plan.sink_ids import (
     Noted,
@@ -51,12 +56,15 @@ from wallaroo.dataflow.plan.sink_ids import (
     reconcile,
 )
 from wallaroo.dataflow.plan.timing import changed_timing, noted_timing
-from wallaroo.steps.joins.step import ORDER
+from wallaroo.steps.batching import BatchEvents
+from wallaroo.steps.joins.step import ORDER, Dedupe, InOrder
 from wallaroo.steps.kinds import STOP
 from wallaroo.user_code.moved_modules import current_class
 from wallaroo.user_code.references import importable_module
 
 FORMAT = 1
+COLLECTED = "collect()"  # in the place of an extractor
+_WAITING = frozenset({InOrder.kind, BatchEvents.kind})
 _LINE = re.compile(r" at [^/\s\"]+\.py:\d+(:\d+)?(?=$|\"|\\)")  # in the name of a step without one
 
 
@@ -99,6 +107,7 @@ def describe(plan: Plan) -> dict[str, Any]:
     """Describe the relevant part of a plan: names and settings, no code."""
     steps = {step.step_name: step for stage in plan.stages for step in stage.steps}
     joins = noted_joins(plan)
+    layouts = noted_layouts(plan)
     schemas = noted_schemas(plan)
     on_error = {step.step_name: step.on_error for step in plan.steps if step.on_error != STOP}
     return {
@@ -121,6 +130,7 @@ def describe(plan: Plan) -> dict[str, Any]:
                 "class": _kept(step),
                 "keys": sorted(_keys_in_front(plan, name)),
                 **({"accumulators": form} if (form := noted_accumulators(step)) else {}),
+                **({"aggregation": whole} if (whole := noted_aggregation(step)) else {}),
             }
             for name, step in steps.items()
             if step.is_stateful
@@ -130,6 +140,7 @@ def describe(plan: Plan) -> dict[str, Any]:
         "timing": noted_timing(plan),
         **({"on_error": on_error} if on_error else {}),
         **({"joins": joins} if joins else {}),
+        **({"layouts": layouts} if layouts else {}),
         **({"schemas": schemas} if schemas else {}),
     }
 
@@ -143,7 +154,7 @@ def renamed(text: str, step: str, new: str, *, is_done: bool) -> str:
     if not is_done:
         plan["states"][new] = plan["states"][step]
         return json.dumps(plan, indent=1, sort_keys=True)
-    for part in ("states", "steps", "on_error", "joins", "schemas", "timing"):
+    for part in ("states", "steps", "on_error", "joins", "layouts", "schemas", "timing"):
         if step in plan.get(part, {}):
             plan[part][new] = plan[part].pop(step)
     for stage in plan["shape"]:
@@ -178,7 +189,7 @@ def _keys_in_front(plan: Plan, name: str) -> set[str]:
             if stage.exit.keeps_key:
                 todo.append(stage.id)
             else:
-                keys.add(stage.exit.extractor.step_name if stage.exit.extractor else "collect()")
+                keys.add(stage.exit.extractor.step_name if stage.exit.extractor else COLLECTED)
     return keys
 
 
@@ -363,10 +374,10 @@ def _states(before: dict[str, Any], after: dict[str, Any]) -> Iterator[tuple[str
     for name, was in before["states"].items():
         now = after["states"].get(name)
         if now is None:
-            yield name, _gone(name)
+            yield name, _gone(name, before["steps"].get(name, ""))
             continue
         if now["class"] != current_class(was["class"]) and not accepts_class(name, before, after):
-            yield name, _other_class(name, was["class"], now["class"])
+            yield name, _other_class(name, before, after) + upgrade_for(name, before, after)
         elif changed := changed_accumulators(name, was, now):
             yield name, changed
         gone = sorted(set(was["keys"]) - set(now["keys"]))
@@ -374,14 +385,23 @@ def _states(before: dict[str, Any], after: dict[str, Any]) -> Iterator[tuple[str
         # A key without a name is named after its line: a line above it is no other key.
         gone = list(_unlike(gone, new))
         if gone:
-            yield (
-                name,
-                f"The state of step '{name}' was kept by {', '.join(gone)}, now it is kept by "
-                f"{', '.join(now['keys'])}.",
-            )
+            yield name, _other_key(name, gone, now["keys"])
 
 
-def _gone(name: str) -> str:
+def _other_key(name: str, was: Sequence[str], now: Sequence[str]) -> str:
+    same = ""
+    if len(was) == len(now) == 1 and COLLECTED not in (*was, *now):
+        same = (
+            f"If the keys are the same, give the extractor its former name: "
+            f"@wallaroo.key_extractor({was[0]!r}). "
+        )
+    return (
+        f"The state of step '{name}' was kept by {', '.join(was)}, now it is kept by "
+        f"{', '.join(now)}. {same}If {'not' if same else 'that is meant'}, {ANOTHER_NAME}."
+    )
+
+
+def _gone(name: str, kind: str) -> str:
     step = name.removeprefix(ORDER)
     if step != name:
         return (
@@ -389,19 +409,40 @@ def _gone(name: str) -> str:
             f"would be lost. If it was renamed, rename where they wait, too: `wallaroo state "
             f"rename CHECKPOINT {shlex.quote(name)} {shlex.quote(f'{ORDER}NEW')}`."
         )
-    return (
-        f"State step '{name}' is gone or renamed: its state would be lost. If it was renamed, "
-        f"rename its state, too: `wallaroo state rename CHECKPOINT {shlex.quote(name)} NEW`."
+    rename = (
+        f"If it was renamed, rename its state, too: `wallaroo state rename CHECKPOINT "
+        f"{shlex.quote(name)} NEW`."
     )
+    if kind == Dedupe.kind:
+        return (
+            f"Step '{name}' is gone or renamed: it would forget which events it has passed on. "
+            f"{rename} If it was removed, --allow-incompatible drops only that."
+        )
+    if kind in _WAITING or "join" in kind.split():
+        return (
+            f"Step '{name}' is gone or renamed: events that wait in it would be lost. {rename} If "
+            f"it was removed, run the former version until its input has ended, or time has passed "
+            f"what waits, and drop the rest with --allow-incompatible. `wallaroo state export "
+            f"--step {shlex.quote(name)} --checkpoint CHECKPOINT` prints it."
+        )
+    return f"State step '{name}' is gone or renamed: its state would be lost. {rename}"
 
 
-def _other_class(name: str, was: str, now: str) -> str:
-    if in_words(was) == was:
-        return f"The state of step '{name}' is of class {was}, now it is {now}."
+def _other_class(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    notes = before["states"][name], after["states"][name]
+    if in_words(notes[0]["class"]) == notes[0]["class"]:
+        was, now = (
+            "a numpy dtype" if name in plan.get("layouts", {}) else f"class {note['class']}"
+            for plan, note in zip((before, after), notes, strict=True)
+        )
+        return f"The state of step '{name}' is of {was}, now it is of {now}."
+    was, now = (
+        in_words(note["class"], note.get("aggregation", note.get("accumulators"))) for note in notes
+    )
     return (
-        f"The state of step '{name}' is that of {in_words(was)}, now it is {in_words(now)}. Give "
-        f"the windows another name, and drop the former ones with --allow-incompatible: the new "
-        f"ones begin empty."
+        f"The state of step '{name}' is that of {was}, now it is {now}. Give the windows "
+        f"another name, and drop the former ones with --allow-incompatible: the new ones begin "
+        f"empty."
     )
 
 
@@ -429,8 +470,10 @@ def _changes(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
             yield f"{noun} '{name}' is gone; {_what_left(noun, before[part][name], before)}."
     yield from _moved_sinks(before, after)
     yield from changed_joins(before.get("joins", {}), after.get("joins", {}))
+    yield from changed_aggregations(before["states"], after["states"])
     yield from changed_timing(before, after)
     yield from changed_attributes(before, after)
+    yield from changed_layouts(before.get("layouts", {}), after.get("layouts", {}))
     for name, kind in after["steps"].items():
         if before["steps"].get(name, kind) != kind:
             yield f"Step '{name}' was a {before['steps'][name]} and is a {kind} now."

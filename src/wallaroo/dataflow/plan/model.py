@@ -195,6 +195,8 @@ class Plan:
     notes: tuple[str, ...] = ()
     # by state step, for those of which a checkpoint may hold objects of an earlier class
     evolution: dict[str, Evolution] = field(default_factory=dict, compare=False)
+    # state steps that mark times of last use, because a checkpoint has others (`plan.timing`)
+    marked_uses: frozenset[str] = frozenset()
 
     # derived from these, computed once: every task of every batch asks for it
     has_time: bool = field(init=False, compare=False)  # events carry times

@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from wallaroo.dataflow.plan.accumulators import ANOTHER_NAME
 from wallaroo.dataflow.plan.model import Plan
 from wallaroo.steps.kinds import Step, state_maker
 from wallaroo.steps.state_versions import FIRST, evolution_of, registered, version_of
@@ -124,6 +125,25 @@ def accepts_class(name: str, before: Mapping[str, Any], after: Mapping[str, Any]
     now = after.get("schemas", {}).get(name, {})
     stored = _stored_versions(before, name)
     return bool(now) and stored <= {*now.get("upgrades", ())} - {now["version"]}
+
+
+def upgrade_for(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """Return the sentences on how a step keeps objects of another class; "" for windows."""
+    if " over " in before["states"][name]["class"]:
+        return ""
+    path = after["states"][name]["class"]
+    schema = after.get("schemas", {}).get(name)
+    if schema is None or path.startswith("builtins."):
+        return f" To continue, {ANOTHER_NAME}."
+    cls = path.rpartition(".")[2]
+    stored = sorted(_stored_versions(before, name))
+    version = max(stored[-1] + 1, schema["version"])
+    upgrades = ", ".join(f"@wallaroo.upgrade({cls}, from_version={each})" for each in stored)
+    given = "" if schema["version"] == version else f"give {cls} state_version = {version}, and "
+    return (
+        f" To keep it, {given}write {upgrades}: it is called with the attributes of each stored "
+        f"object. Or {ANOTHER_NAME}."
+    )
 
 
 def in_doubt(now: Mapping[str, Schema], before: Mapping[str, Any]) -> list[str]:

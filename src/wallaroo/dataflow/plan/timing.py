@@ -6,6 +6,7 @@ They may change between two runs; what that means for stored state and timers is
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from wallaroo.dataflow.plan.model import Plan
@@ -24,10 +25,28 @@ def noted_timing(plan: Plan) -> dict[str, dict[str, Any]]:
             "has_timers": timing.on_timer is not None,
             "ttl_ns": timing.ttl_ns,
             "is_event_time": timing.ttl_is_event_time,
+            **({"marks_uses": True} if name in plan.marked_uses else {}),
         }
         for name, timing in timings.items()
-        if timing is not None and (timing.on_timer is not None or timing.ttl_ns is not None)
+        if timing is not None
+        and (timing.on_timer is not None or timing.ttl_ns is not None or name in plan.marked_uses)
     }
+
+
+def with_uses_marked(plan: Plan, before: Notes) -> Plan:
+    """Return the plan with the steps that mark times of last use in a checkpoint with these notes.
+
+    They are those whose unmarked times, which the checkpoint has from before, are of another kind.
+    A step without a ``ttl`` keeps its note, so that it may gain one again.
+    """
+    unmarked = {
+        name: was["is_event_time"] != was.get("marks_uses", False) for name, was in before.items()
+    }
+    steps = (step for stage in plan.stages for step in stage.steps if step.step_name in unmarked)
+    marked = (
+        step.step_name for step in steps if step.expires_by_event_time != unmarked[step.step_name]
+    )
+    return replace(plan, marked_uses=frozenset(marked))
 
 
 def changed_timing(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
@@ -60,8 +79,8 @@ def _changed_ttl(name: str, was: Mapping[str, Any], now: Mapping[str, Any]) -> I
     elif was["is_event_time"] != now["is_event_time"]:
         yield (
             f"The state of step '{name}' expired {TIMES[was['is_event_time']]} and expires "
-            f"{TIMES[now['is_event_time']]} now: what is stored as the time of a key's last event "
-            f"is of the former kind until its next event."
+            f"{TIMES[now['is_event_time']]} now: a key's time counts from its next event "
+            f"on, without one from the end of its former time on."
         )
     elif ttl_was != ttl_now:
         yield (

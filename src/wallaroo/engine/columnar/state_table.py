@@ -10,7 +10,7 @@ that describes the pickle.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -216,10 +216,7 @@ class StateTable(KeyedState):
         """Copy the fields that both the stored row and the dtype have."""
         row = self._rows[number : number + 1]
         try:
-            fields = self._loads(raw)
-            for name in self._dtype.names or ():
-                if name in fields:
-                    _set(row, name, fields[name])
+            _read_fields(row, self._loads(raw))
         except BaseException as error:
             blame(self.step, f"state of key {shorten(self._keys[number])}", error)
 
@@ -244,6 +241,29 @@ class StateTable(KeyedState):
             return self._dumps(state)
         except BaseException as error:
             blame(self.step, f"state of key {shorten(self._keys[number])}", error)
+
+
+def row_reader(layout: np.dtype[Any], packing: Packing) -> Callable[[bytes], bool]:
+    """Return a function that reads a stored row, and returns whether it has all fields.
+
+    It raises ValueError if the dtype does not hold a stored value.
+    """
+    row = np.zeros(1, layout)
+    names = frozenset(layout.names or ())
+
+    def read(raw: bytes) -> bool:
+        fields: dict[str, Any] = packing.loads(raw)
+        _read_fields(row, fields)
+        return names <= fields.keys()
+
+    return read
+
+
+def _read_fields(row: Array, fields: Mapping[str, Any]) -> None:
+    """Copy the fields that both the stored row and the dtype have."""
+    for name in row.dtype.names or ():
+        if name in fields:
+            _set(row, name, fields[name])
 
 
 def _are_same(column: Array, stored: Array) -> bool:

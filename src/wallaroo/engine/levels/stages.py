@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
+from typing import Any
 
 from wallaroo.dataflow.plan.model import (
     BranchEntry,
@@ -18,7 +19,7 @@ from wallaroo.dataflow.plan.model import (
     branches_of,
 )
 from wallaroo.engine.blocks.keys import Key, groups_of_task, tasks_by_group
-from wallaroo.engine.blocks.packing import packing_of
+from wallaroo.engine.blocks.packing import Packing, packing_of
 from wallaroo.engine.exchange.partial_aggregation import PartialAggregationExchange
 from wallaroo.engine.exchange.reductions import Reductions
 from wallaroo.engine.levels.side_outputs import Committed, SideOutputs
@@ -144,9 +145,27 @@ def builder_of(site: LevelSite, stage: Stage, time: StageTime) -> StageBuilder:
     """Choose the builder of a stage by what flows in it."""
     if not site.plan.has_blocks:
         return EventStageBuilder(site, stage, time)
-    from wallaroo.engine.columnar import stages
+    stages, _ = _columnar()
+    builder: StageBuilder = stages.builder_of(site, stage, time)
+    return builder
 
-    return stages.builder_of(site, stage, time)
+
+def row_reader(layout: Any, packing: Packing) -> Callable[[bytes], bool]:
+    """Return the function that reads stored rows of a vectorized state step.
+
+    It returns whether a row has all fields, and raises ValueError if the dtype does not hold a
+    value.
+    """
+    _, state_table = _columnar()
+    reader: Callable[[bytes], bool] = state_table.row_reader(layout, packing)
+    return reader
+
+
+def _columnar() -> tuple[Any, Any]:
+    """Return the modules of stages with rows and of their states, which load numpy."""
+    from wallaroo.engine.columnar import stages, state_table
+
+    return stages, state_table
 
 
 def _own_keys(committed: Committed, groups: Groups) -> Callable[[Step], Iterator[Key]]:

@@ -325,6 +325,9 @@ class _Timed:
             state.read_ahead(row.group, keys)
             for key in keys.values():
                 used_ns = state.used_ns(key)
+                if used_ns is None and state.has(key):  # it was used by other times: they begin
+                    state.upgrade(key)
+                    used_ns = state.last_use[key] = passed
                 if used_ns is None:
                     continue
                 if used_ns + ttl_ns > passed:

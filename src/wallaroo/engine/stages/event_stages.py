@@ -125,8 +125,10 @@ class EventStageBuilder:
         return PartialAggregationExchange(aggregation, exchange, calls, site.reductions)
 
     def state(self, step: Step, read: Read) -> KeyedState:
-        evolution = self.site.plan.evolution.get(step.step_name)
-        return keyed_state_of(step, read, self.site.packing, evolution)
+        plan = self.site.plan
+        evolution = plan.evolution.get(step.step_name)
+        marks_uses = step.step_name in plan.marked_uses
+        return keyed_state_of(step, read, self.site.packing, evolution, marks_uses=marks_uses)
 
     # --- the stage ---
 

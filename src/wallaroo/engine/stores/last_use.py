@@ -6,6 +6,11 @@ expiry finds the time without unpickling the state.
 
 A step may gain a ``ttl``, or lose it, between two runs.  So a stored state may lack the time: its
 next event is its first use.  And it may have one that no longer counts.
+
+A step's times are of one kind, by the clock or by event time, until its ``ttl_time`` changes.  Then
+the new ones are marked: a time that is marked as those of the present kind are not is of the other
+one, and does not count.  Times are within ``TIME_LIMIT_NS`` of 1970, so that a mark, which moves
+them away from 1970 by as much, needs no further bytes.
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ from __future__ import annotations
 import struct
 
 from wallaroo.engine.blocks.ordered_keys import TIME_MIN
+from wallaroo.steps.times import TIME_LIMIT_NS
 
 _PICKLE = b"\x80\x05"  # protocol 5
 _HEAD = struct.Struct("<4sqc")
@@ -21,7 +27,9 @@ _POP = b"0"
 NEVER = TIME_MIN
 
 
-def with_last_use(packed: bytes, used_ns: int, is_pickled: bool = True) -> bytes:
+def with_last_use(
+    packed: bytes, used_ns: int, is_pickled: bool = True, *, is_marked: bool = False
+) -> bytes:
     """Return a packed state as it is stored.
 
     The bytes of an application's own ``serialize`` are kept as they are, whatever they begin with.
@@ -31,15 +39,26 @@ def with_last_use(packed: bytes, used_ns: int, is_pickled: bool = True) -> bytes
     'state'
     """
     body = packed.removeprefix(_PICKLE) if is_pickled else packed
+    if is_marked and used_ns != NEVER:
+        used_ns += TIME_LIMIT_NS if used_ns >= 0 else -TIME_LIMIT_NS
     return _HEAD.pack(_PUSHED, used_ns, _POP) + body
 
 
-def last_use_of(stored: bytes) -> int | None:
-    """Return the time of a stored state's last use; None if no event used it since it expires."""
+def last_use_of(stored: bytes, *, is_marked: bool = False) -> int | None:
+    """Return the time of a stored state's last use; None if no event used it since it expires.
+
+    So it is if the time is of another kind than those that are marked, or not, as ``is_marked``
+    says.
+    """
     if not _has_last_use(stored):
         return None
     used_ns: int = _HEAD.unpack_from(stored)[1]
-    return None if used_ns == NEVER else used_ns
+    has_mark = not -TIME_LIMIT_NS < used_ns < TIME_LIMIT_NS
+    if used_ns == NEVER or has_mark != is_marked:
+        return None
+    if not has_mark:
+        return used_ns
+    return used_ns - TIME_LIMIT_NS if used_ns > 0 else used_ns + TIME_LIMIT_NS
 
 
 def without_last_use(stored: bytes) -> bytes:

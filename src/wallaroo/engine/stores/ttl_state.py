@@ -16,9 +16,16 @@ class TTLState(KeyedState):
     """State objects of a step whose state expires; ``last_use``: the keys used in this batch."""
 
     def __init__(
-        self, step: Step, read: Read, packing: Packing, evolution: Evolution | None = None
+        self,
+        step: Step,
+        read: Read,
+        packing: Packing,
+        evolution: Evolution | None = None,
+        *,
+        marks_uses: bool = False,
     ):
         super().__init__(step, self._read_once, packing, evolution)
+        self._marks_uses = marks_uses
         self.last_use: dict[Key, int] = {}
         self._read_stored = read
         self._read_many = read.many if isinstance(read, BulkRead) else None
@@ -38,12 +45,12 @@ class TTLState(KeyedState):
             self._stored.update(self._read_many(group, unread))
 
     def stored_use(self, key: Key) -> int | None:
-        """Return when a key was last used before the batch; None if it has no state."""
+        """Return when a key was last used before the batch; None if it has no state, or no time."""
         stored = self._read_once(key)
-        return None if stored is None else last_use_of(stored)
+        return None if stored is None else last_use_of(stored, is_marked=self._marks_uses)
 
     def used_ns(self, key: Key) -> int | None:
-        """Return when a key was last used; None if it has no state."""
+        """Return when a key was last used; None if it has no state, or no time."""
         used_ns = self.last_use.get(key)
         if used_ns is None and key not in self._dropped:
             return self.stored_use(key)
@@ -59,14 +66,22 @@ class TTLState(KeyedState):
         for key, state in self.live.items():
             used_ns = self.used_ns(key)
             stored_ns = NEVER if used_ns is None else used_ns
-            raw = with_last_use(self.packed(key, state), stored_ns, self._is_pickled)
+            raw = with_last_use(
+                self.packed(key, state), stored_ns, self._is_pickled, is_marked=self._marks_uses
+            )
             if raw != self._stored.get(key):
                 yield key, raw
         yield from self.removed()
 
 
 def keyed_state_of(
-    step: Step, read: Read, packing: Packing, evolution: Evolution | None = None
+    step: Step,
+    read: Read,
+    packing: Packing,
+    evolution: Evolution | None = None,
+    *,
+    marks_uses: bool = False,
 ) -> KeyedState:
-    kind = TTLState if step.has_expiring_state else KeyedState
-    return kind(step, read, packing, evolution)
+    if step.has_expiring_state:
+        return TTLState(step, read, packing, evolution, marks_uses=marks_uses)
+    return KeyedState(step, read, packing, evolution)

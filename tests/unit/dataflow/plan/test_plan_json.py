@@ -247,6 +247,63 @@ def test_of_parameters_that_an_earlier_version_did_not_note_nothing_is_known() -
     assert compare(earlier, now).verdict is Verdict.SAME
 
 
+def without_aggregations(noted: str) -> str:
+    """Return a plan as earlier versions noted it."""
+    earlier = json.loads(noted)
+    del earlier["states"]["w"]["aggregation"]
+    return json.dumps(earlier)
+
+
+class Own(Count):
+    """An aggregation with parameters of its own: in attributes, one of them in a slot."""
+
+    __slots__ = ("slot",)
+
+    def __init__(self, slot: int = 1, **limits: Any):
+        self.slot = slot
+        self.limits = limits
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "words"),
+    [
+        (Sum("v"), Sum("n"), "aggregated with Sum(column='v'), now it does with Sum(column='n'):"),
+        (Mean(len), Mean(is_long), "Mean(of=len), now it does with Mean(of=is_long)"),
+        (
+            combine_of(a=Sum("v"), n=Count()),
+            combine_of(a=Sum("n"), n=Count()),
+            "combine_of(a=Sum(column='n'), n=Count())",
+        ),
+        (Count().where(len), Count().where(is_long), "Count().where(is_long)"),
+        (TopN(3), TopN(3, len), "aggregated with TopN(n=3), now it does with TopN(n=3, by=len)"),
+        (Own(1), Own(5), "Own(slot=5, limits={})"),
+        (Own(at={2}), Own(at={5, 2}), "Own(slot=1, limits={'at': {2, 5}})"),
+        (Own(to=b"a" * 99), Own(to=b"a" * 98), "... ("),
+    ],
+)
+def test_another_column_or_argument_of_an_aggregation_is_reported(
+    was: Any, now: Any, words: str
+) -> None:
+    """The accumulators are those of both: whether they may meet is the user's to say."""
+    found = compare(windows(was), windows(now))
+
+    assert found.verdict is Verdict.CHANGED
+    (reason,) = found.reasons
+    assert words in reason
+    assert "give the step another name" in reason
+
+
+def test_an_aggregation_with_the_same_arguments_is_not_reported() -> None:
+    """The code of functions is not compared, nor what has no name."""
+    same = [
+        windows(Own(at={1, 2}, kept=[len], other=object(), by=lambda text: text[:1]))
+        for _ in range(2)
+    ]
+    assert compare(*same).verdict is Verdict.SAME
+    earlier = without_aggregations(windows(Sum("v")))
+    assert compare(earlier, windows(Sum("n"))).verdict is Verdict.SAME
+
+
 def test_times_that_are_gone_are_reported() -> None:
     def windows_of(pipeline: Any) -> str:
         over = wallaroo.range_windows(wallaroo.seconds(60)).over(Count(), name="w")
@@ -260,8 +317,16 @@ def test_times_that_are_gone_are_reported() -> None:
 
 def test_other_windows_are_reported_in_words() -> None:
     (reason,) = compare(windows(Count()), windows(Count(), 120)).reasons
-    assert "is that of Count over range windows (range 60 s, slide 60 s), now" in reason
+    assert "is that of Count() over range windows (range 60 s, slide 60 s), now" in reason
     assert "Give the windows another name" in reason
+
+
+def test_where_is_reported_as_it_is_written() -> None:
+    was = windows(Sum(len))
+    for earlier, words in ((was, "Sum(of=len)"), (without_aggregations(was), "Sum")):
+        (reason,) = compare(earlier, windows(Sum(len).where(is_long))).reasons
+        assert f"is that of {words} over range windows" in reason
+        assert "now it is Sum(of=len).where(is_long) over range windows" in reason
 
 
 def test_the_policy_of_a_step_that_moved_by_lines_is_not_reported_as_changed() -> None:
@@ -328,17 +393,26 @@ def with_header(length: int, fmt: str) -> Any:
         ),
         (
             tcp("in").key_by(last_letter).to(count).to_sink(SINK),
-            "was kept by first_letter, now it is kept by last_letter.",
+            "was kept by first_letter, now it is kept by last_letter. If the keys are the same, "
+            "give the extractor its former name: @wallaroo.key_extractor('first_letter'). If not, "
+            "give the step another name, and drop what is stored with --allow-incompatible: the "
+            "new one begins empty.",
         ),
         (
             tcp("in").collect().to(count).to_sink(SINK),
-            "was kept by first_letter, now it is kept by collect().",
+            "was kept by first_letter, now it is kept by collect(). If that is meant, give the",
         ),
         (
             keyed()
             .to(wallaroo.state_computation("count", OtherTotal)(count.function))
             .to_sink(SINK),
-            "OtherTotal.",
+            "OtherTotal. To keep it, give OtherTotal state_version = 2, and write "
+            "@wallaroo.upgrade(OtherTotal, from_version=1): it is called with the attributes of "
+            "each stored object. Or give the step another name,",
+        ),
+        (
+            keyed().to(wallaroo.state_computation("count", dict)(count.function)).to_sink(SINK),
+            "now it is of class builtins.dict. To continue, give the step another name, and drop",
         ),
         (
             wallaroo.source("in", wallaroo.FileSourceConfig("in", "in.txt", decode))
@@ -362,6 +436,49 @@ def test_what_loses_or_reinterprets_is_incompatible(pipeline: Any, reason: str) 
     verdict, reasons = against(pipeline)
     assert verdict is Verdict.INCOMPATIBLE
     assert reason in reasons
+
+
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        (
+            lambda keys: keys.in_order(name="s"),
+            (
+                "events that wait in it would be lost. If it was renamed, rename its state, too:",
+                "If it was removed, run the former version until its input has ended, or time",
+                "`wallaroo state export --step s --checkpoint CHECKPOINT` prints it.",
+            ),
+        ),
+        (
+            lambda keys: keys.batch(3, name="s").map(str),
+            ("events that wait in it would be lost.",),
+        ),
+        (
+            lambda keys: keys.dedupe(len, within=wallaroo.seconds(5), name="s"),
+            (
+                "it would forget which events it has passed on. If it was renamed,",
+                "If it was removed, --allow-incompatible drops only that.",
+            ),
+        ),
+        (
+            lambda keys: keys.join(keys, within=wallaroo.seconds(5), name="s").map(str),
+            ("events that wait in it would be lost.",),
+        ),
+    ],
+)
+def test_a_step_that_is_removed_is_refused_with_what_would_be_lost(
+    step: Any, words: tuple[str, ...]
+) -> None:
+    was = dumps(plan(step(tcp("in").with_event_time(len).key_by(first_letter)).to_sink(SINK)))
+    now = dumps(plan(tcp("in").with_event_time(len).key_by(first_letter).to_sink(SINK)))
+
+    found = compare(was, now)
+
+    assert found.verdict is Verdict.INCOMPATIBLE
+    (reason,) = found.reasons
+    assert reason.startswith("Step 's' is gone or renamed: ")
+    for each in words:
+        assert each in reason
 
 
 def test_another_application_and_other_key_groups_are_incompatible() -> None:
