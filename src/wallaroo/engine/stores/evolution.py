@@ -221,5 +221,5 @@ class _Upgrades:
             )
         state = upgrade.function(stored_fields(raw)[1])
         if not isinstance(state, self._class):
-            raise TypeError(f"the upgrade returned {state!r}, which is no {name}")
+            raise CheckpointError(f"the upgrade returned {state!r}, which is no {name}")
         return state
