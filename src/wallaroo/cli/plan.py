@@ -82,6 +82,7 @@ def plan_command(arguments: argparse.Namespace) -> int:
     finding = look(options.checkpoint, replace(application.plan, key_groups=options.key_groups))
     is_tried = options.try_upgrade and finding.commit is not None
     trials = try_state(options.checkpoint, finding.plan, _progress) if is_tried else []
+    trials = [trial for trial in trials if trial.step not in finding.misread]
     print(
         json.dumps(_facts(options.checkpoint, finding, trials if is_tried else None))
         if options.json

@@ -200,6 +200,7 @@ class _Upgrades:
         self._version = version
         self._loads = loads
         self._upgrades = dict(evolution.upgrades)
+        self._orders = dict(evolution.orders)
 
     def loads(self, raw: bytes) -> Any:
         """Return the object, by its upgrade function if it is of an older version."""
@@ -219,7 +220,7 @@ class _Upgrades:
                 f"it was stored by version {version} of {name}, which is version {self._version} "
                 f"now. Write @wallaroo.upgrade({name}, from_version={version})."
             )
-        state = upgrade.function(stored_fields(raw)[1])
+        state = upgrade.function(stored_fields(raw, self._orders.get(version, ()))[1])
         if not isinstance(state, self._class):
             raise CheckpointError(f"the upgrade returned {state!r}, which is no {name}")
         return state
