@@ -14,9 +14,10 @@ import pytest
 
 from tests.unit.checkpoints.inspection.conftest import begin  # noqa: F401  # fixture
 from wallaroo.checkpoints.inspection.compatibility import check_compatibility, look
+from wallaroo.checkpoints.inspection.reader import CheckpointReader
 from wallaroo.cli.application.loading import load_application
 from wallaroo.engine.blocks.packing import PICKLED
-from wallaroo.engine.stores.evolution import with_version
+from wallaroo.engine.stores.evolution import evolving, with_version
 from wallaroo.errors import CheckpointError
 from wallaroo.state.checkpoint import open_checkpoint
 
@@ -100,6 +101,18 @@ class Total:
     count: int = 0
     parts: list = field(default_factory=lambda: [Parts()])
 """
+DATACLASS = """
+from dataclasses import dataclass
+
+
+@dataclass
+class Total:
+    count: int = 0
+    old: int = 1
+"""
+MODEL = DATACLASS.replace("dataclasses import dataclass", "pydantic import BaseModel").replace(
+    "@dataclass\nclass Total:", "class Total(BaseModel):"
+)
 FROZEN = """
 from dataclasses import dataclass, field
 
@@ -199,6 +212,7 @@ def test_the_schema_of_each_state_class_is_noted(stored: Path, write: Write) -> 
         "attributes": {"count": "str", "last": "NoneType"},
         "everywhere": ["count"],
         "slots": [],
+        "is_model": False,
     }
 
 
@@ -342,7 +356,7 @@ def test_a_checkpoint_without_notes_is_filled_in(stored: Path, write: Write) -> 
     assert noted(stored)["everywhere"] == []
 
 
-# -- objects pickled by position
+# -- objects pickled by position, and by pydantic
 
 
 @pytest.mark.parametrize(
@@ -402,6 +416,38 @@ def test_an_upgrade_gets_the_names_of_values_that_were_stored_without(
     assert (code, "10 objects: 10 upgraded\n" in out) == (0, True)
     state = _restart(root, app).evolution["count"]
     assert state.orders == ((1, ("count", "old")), (2, ("old", "count")))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(DATACLASS, MODEL), (MODEL, DATACLASS)], ids=["to", "from"]
+)
+def test_a_dataclass_may_become_a_model_of_pydantic_and_a_model_a_dataclass(
+    store: Write, write: Write, wallaroo: Run, before: str, after: str
+) -> None:
+    root = store(before)
+    app = write(after)
+    assert "10 filled in" in wallaroo("plan", app, "--checkpoint", root, "--try-upgrade")[1]
+    plan = _restart(root, app)
+    (step,) = [step for step in plan.steps if step.step_name == "count"]
+    loads = evolving(step, PICKLED, plan.evolution["count"])[1]
+    rows = CheckpointReader(root).at()
+    states = [loads(raw) for group in range(rows.groups) for raw in rows.group(group).values()]
+    assert sorted(state.count for state in states) == [*range(10)]
+    assert all(type(state).__name__ == "Total" and state.old == 1 for state in states)
+    states[0].count += 1  # pydantic notes which fields are set
+
+
+def test_an_object_that_has_nothing_of_a_new_one_fails_if_a_run_does_not_fill_it_in(
+    store: Write, write: Write, wallaroo: Run
+) -> None:
+    """Earlier versions did not note whether pydantic pickled the objects."""
+    root = store(DATACLASS)
+    plan = json.loads((root / "plan.json").read_text())
+    del plan["schemas"]["count"]["is_model"], plan["crc32"]
+    (root / "plan.json").write_text(json.dumps(plan))
+    code, out, _ = wallaroo("plan", write(MODEL), "--checkpoint", root, "--try-upgrade")
+    assert (code, "10 failed" in out) == (1, True)
+    assert "it has none of the attributes of a new object" in out
 
 
 # -- rename

@@ -5,7 +5,8 @@ when an event changes it.  So its notes are about all of them: ``versions`` that
 ``everywhere``, the attributes that all of them have; none if some were stored by a class with other
 slots, as objects with slots cannot be read with what these lack.  ``attributes`` are those of a new
 object, with the names of their values' types, and ``slots`` those that are slots.  ``orders``: by
-version, the fields of a class whose objects are pickled by position.
+version, the fields of a class whose objects are pickled by position.  ``is_model``: pydantic
+pickles them.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ def noted_schemas(plan: Plan) -> dict[str, Schema]:
             "attributes": attributes,
             "everywhere": sorted(attributes),
             "slots": sorted(attributes.keys() & {*slots_of(step.state_class)}),
+            "is_model": hasattr(step.state_class, "__pydantic_fields_set__"),
         }
         if order := positions_of(step.state_class):
             noted[name]["orders"] = {str(version): list(order)}
@@ -99,12 +101,13 @@ def _both(now: Schema, was: Schema | None) -> Schema:
         return {**now, "versions": versions, "everywhere": []}
     slots = now["slots"]
     has_other_slots = slots and slots != was.get("slots", slots)  # earlier versions noted none
+    is_other_kind = now["is_model"] != was.get("is_model", now["is_model"])  # the same
     everywhere = {*was["everywhere"]} & now["attributes"].keys()
     orders = {**was.get("orders", {}), **now.get("orders", {})}
     return {
         **now,
         "versions": sorted({*was["versions"], now["version"]}),
-        "everywhere": [] if has_other_slots else sorted(everywhere),
+        "everywhere": [] if has_other_slots or is_other_kind else sorted(everywhere),
         **({"orders": orders} if orders else {}),
     }
 

@@ -91,6 +91,10 @@ class Attributes:
     plain: frozenset[str]
     slots: tuple[str, ...]
 
+    @property
+    def count(self) -> int:
+        return len(self.plain) + len(self.slots)
+
 
 @lru_cache(maxsize=256)
 def attributes_of(make: Callable[[], Any], dumps: Dumps, loads: Loads) -> Attributes:
@@ -122,10 +126,29 @@ def filling(cls: Any, make: Callable[[], Any], packing: Packing) -> Loads:
                 raise
         missing = missing_of(state, cls, attributes)
         if missing:
+            if len(missing) == attributes.count and packing.dumps is PICKLED.dumps:
+                read = _of_another_kind(raw, make, attributes)
+                if read is not None:
+                    return read
             fill(state, make, missing)
         return state
 
     return filled
+
+
+def _of_another_kind(raw: bytes, make: Callable[[], Any], attributes: Attributes) -> Any:
+    """Return an object that pydantic pickled and would not now, or the reverse, by its attributes.
+
+    None: it has none of a new object's.
+    """
+    stored = stored_fields(raw)[1]
+    names = [name for name in (*attributes.plain, *attributes.slots) if name in stored]
+    if not names:
+        return None
+    state = make()
+    for name in names:
+        object.__setattr__(state, name, stored[name])
+    return state
 
 
 def outdated(step: Step, packing: Packing, evolution: Evolution) -> Callable[[bytes], bool]:
@@ -157,6 +180,14 @@ def lacking(step: Step, packing: Packing) -> Callable[[bytes], bool]:
         return bool(missing_of(state, cls, attributes))
 
     return lacks
+
+
+def lacking_all(step: Step, packing: Packing) -> Callable[[Any], bool]:
+    """Return a function that finds whether an object has nothing of what a new one has."""
+    cls: Any = getattr(step, "state_class", object)
+    packing = _without_holder(step, packing)
+    attributes = attributes_of(state_maker(step), packing.dumps, packing.loads)
+    return lambda state: 0 < attributes.count == len(missing_of(state, cls, attributes))
 
 
 def missing_of(state: Any, cls: type[Any], attributes: Attributes) -> tuple[str, ...]:

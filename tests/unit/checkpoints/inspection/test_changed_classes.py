@@ -16,6 +16,7 @@ import pytest
 from tests.stored.runner import DATA, HERE, unpack
 from wallaroo.checkpoints.inspection.compatibility import look, require_compatible
 from wallaroo.checkpoints.inspection.holders import holders_of
+from wallaroo.checkpoints.inspection.trial import try_state
 from wallaroo.dataflow.plan.positions import Held, Moved
 from wallaroo.errors import CheckpointError
 
@@ -85,3 +86,21 @@ def test_a_class_of_waiting_events_that_would_misread_them_is_refused(
         "without slots; or leave it as it was, and give the new form another name."
     ) in str(caught.value)
     assert look(stored.root, stored.plan).dropped == HOLDING[stored.name]
+
+
+def test_a_trial_reads_accumulators_and_waiting_events(
+    stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trials = {trial.step: trial for trial in try_state(stored.root, stored.plan)}
+    assert set(trials) >= HOLDING[stored.name]
+    assert all(trial.objects == trial.as_stored > 0 for trial in trials.values())
+
+    monkeypatch.delattr(stored.module, "Payment")
+    failed = [trial for trial in try_state(stored.root, stored.plan) if trial.failed]
+    assert {trial.step for trial in failed} == HOLDING[stored.name]
+    places = {
+        error.partition(": AttributeError: Can't get attribute 'Payment' ")[0]
+        for trial in failed
+        for error in trial.errors
+    }
+    assert places <= {"waiting events", *(f"key '{key}'" for key in "abcde")}
