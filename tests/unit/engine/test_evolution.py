@@ -253,6 +253,16 @@ def test_an_object_whose_class_is_gone_is_not_blamed_on_a_function(
     assert "--try-upgrade" in caught.value.fix
 
 
+def test_an_enum_without_a_stored_member_is_not_blamed_on_a_function(totals: ModuleType) -> None:
+    """A function of the standard library raises that error."""
+    code = PLAIN + "        self.level = Level.B\n\nimport enum\n"
+    levels = "class Level(enum.Enum):\n    A = 1\n"
+    raw = pickle.dumps(define(totals, code + levels + "    B = 2\n")(), 5)
+    cls = define(totals, code.replace("Level.B", "Level.A") + levels)
+    with pytest.raises(UserCodeError, match="cannot be read back: ValueError: 2 is not a valid"):
+        opened(cls, raw, None).load("k")
+
+
 def test_the_differences_travel_to_workers(totals: ModuleType) -> None:
     """An upgrade function may be defined anywhere, and is sent with the plan."""
     cls, raw = upgraded(totals)

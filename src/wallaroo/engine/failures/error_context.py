@@ -14,7 +14,7 @@ from wallaroo.dataflow.plan.model import COLLECT_KEY
 from wallaroo.errors import CORRECT_IT, CheckpointError, UserCodeError
 from wallaroo.steps.keys import WANTED
 from wallaroo.steps.kinds import Step
-from wallaroo.user_code.user_frames import user_frames
+from wallaroo.user_code.user_frames import is_user_frame, module_of, user_frames
 
 EVENT_CHARS_MAX = 200  # limit for an event shown in an error
 NO_FACTS: Mapping[str, Any] = MappingProxyType({})
@@ -24,8 +24,9 @@ OF_PAYLOADS = (
     "then run again."
 )
 OF_STATES = (
-    "Give its class the name, module and kind that it had, or write @wallaroo.upgrade for it; "
-    "`wallaroo plan APP --checkpoint DIR --try-upgrade` lists the objects that cannot be read."
+    "Give its class, and those of the objects in it, the names, modules, kinds and members that "
+    "they had, or write @wallaroo.upgrade for the state class; `wallaroo plan APP --checkpoint DIR "
+    "--try-upgrade` lists the objects that cannot be read."
 )
 OF_ENTRIES = (
     "Give their classes the names, modules and kinds that they had, beside new ones under other "
@@ -125,13 +126,21 @@ def blame_entries(step: Step, error: BaseException) -> NoReturn:
 
 def _blame_stored(step: Step, what: str, error: BaseException, fix: str) -> NoReturn:
     is_unreadable = isinstance(error, Exception) and not isinstance(error, CheckpointError)
-    if not is_unreadable or user_frames(error.__traceback__):
+    if not is_unreadable or _is_of_user(error):
         blame(step, what, error)  # a function of the user's raised it, or it has its own way out
     described = describe(step, what, error)
     cause = f"cannot be read back: {described.cause}"
     raise UserCodeError(
         step.step_name, described.place, what, cause, described.trace, fix
     ) from error
+
+
+def _is_of_user(error: BaseException) -> bool:
+    """Return whether a function raised it that is neither ours nor of the standard library."""
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__) if is_user_frame(frame))
+    return any(
+        module_of(frame).partition(".")[0] not in sys.stdlib_module_names for frame in frames
+    )
 
 
 def error_of_exit(error: SystemExit | KeyboardInterrupt) -> UserCodeError:
