@@ -26,10 +26,12 @@ from wallaroo.user_code.references import importable_module, is_found
 
 Positions = dict[str, list[str]]  # names of fields by class, as pickles name it
 
-# libraries that create such objects for themselves; which ones are imported varies
+# libraries that create such objects for themselves; those that this package needs, above all
 _NOT_NOTED = sys.stdlib_module_names | {
-    *("wallaroo", "pyspark", "py4j", "msgspec", "numpy", "pandas", "pyarrow", "polars"),
-    *("attr", "pydantic", "typing_inspection", "cloudpickle"),
+    *("wallaroo", "pyspark", "py4j", "numpy", "pyarrow", "msgspec", "cloudpickle", "psutil"),
+    *("rich", "markdown_it", "pygments", "prometheus_client", "pandas", "polars", "attr"),
+    *("pydantic", "typing_inspection", "sqlalchemy", "pyiceberg", "sklearn", "scipy"),
+    *("pytest", "_pytest", "hypothesis"),
 }
 _USUAL = (object.__reduce__, msgspec.Struct.__reduce__)
 
