@@ -7,8 +7,9 @@ workers with the plan.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from wallaroo.steps.kinds import Callback
@@ -16,6 +17,7 @@ from wallaroo.steps.kinds import Callback
 FIRST = 1  # the version of a class that declares none
 VERSION_MAX = 65_535
 ATTRIBUTE = "state_version"
+NO_ORDERS: Mapping[str, Sequence[str]] = MappingProxyType({})
 
 Upgrade = Callable[[dict[str, Any]], Any]
 
@@ -26,11 +28,13 @@ _upgrades: dict[type[Any], dict[int, Upgrade]] = {}
 class Evolution:
     """Differences that stored objects of one step may have from a new one.
 
-    ``may_lack``: an attribute of a new object may be missing; ``upgrades``: functions by version.
+    ``may_lack``: an attribute of a new object may be missing; ``upgrades``: functions by version;
+    ``orders``: by version, the fields of objects that were pickled without names.
     """
 
     may_lack: bool = True
     upgrades: tuple[tuple[int, Callback], ...] = ()
+    orders: tuple[tuple[int, tuple[str, ...]], ...] = ()
 
 
 def version_of(cls: Any) -> Any:
@@ -52,7 +56,10 @@ def registered(cls: Any) -> dict[int, Upgrade]:
     return _upgrades.get(cls, {}) if inspect.isclass(cls) else {}
 
 
-def evolution_of(cls: Any, may_lack: bool) -> Evolution:
+def evolution_of(
+    cls: Any, may_lack: bool, orders: Mapping[str, Sequence[str]] = NO_ORDERS
+) -> Evolution:
     """Return the differences to expect, with the functions registered here."""
     upgrades = ((version, Callback(each)) for version, each in sorted(registered(cls).items()))
-    return Evolution(may_lack, tuple(upgrades))
+    by_version = ((int(version), tuple(names)) for version, names in sorted(orders.items()))
+    return Evolution(may_lack, tuple(upgrades), tuple(by_version))

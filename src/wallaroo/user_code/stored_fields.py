@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -107,18 +107,23 @@ def _stand_in(path: str) -> type[Gone]:
     return type(path.rpartition(".")[2], (Gone,), {"class_name": path})
 
 
-def stored_fields(raw: bytes) -> tuple[str, dict[str, Any]]:
+def stored_fields(raw: bytes, order: Sequence[str] = ()) -> tuple[str, dict[str, Any]]:
     """Return the class of a pickled object, which need not exist, and its fields.
 
     Objects inside it are of their own classes, or stand-ins with their attributes.  A dict is its
-    own fields; any other value without attributes is the field ``value``.
+    own fields; any other value without attributes is the field ``value``.  ``order``: the names of
+    the fields, if the object was pickled without them.
     """
     reader = _Reader(io.BytesIO(raw))
     value = reader.load()
     if isinstance(value, Gone) and value.class_name == HOLDER:
         value = vars(value)["value"]
     if isinstance(value, Gone):
-        return value.class_name, vars(value)
+        fields = vars(value)
+        if order and len(fields) == 1 and not fields.keys().isdisjoint(("args", "state")):
+            (values,) = fields.values()
+            fields = dict(zip(order, values, strict=False))
+        return value.class_name, fields
     if type(value) is dict:
         return "builtins.dict", value
     name = f"{type(value).__module__}.{type(value).__qualname__}"

@@ -14,9 +14,11 @@ import pytest
 
 from tests.unit.checkpoints.inspection.conftest import begin  # noqa: F401  # fixture
 from wallaroo.checkpoints.inspection.compatibility import check_compatibility, look
+from wallaroo.checkpoints.inspection.reader import CheckpointReader
 from wallaroo.cli.application.loading import load_application
 from wallaroo.engine.blocks.packing import PICKLED
-from wallaroo.engine.stores.evolution import with_version
+from wallaroo.engine.stores.evolution import evolving, with_version
+from wallaroo.errors import CheckpointError
 from wallaroo.state.checkpoint import open_checkpoint
 
 APPLICATION = """
@@ -73,6 +75,62 @@ class Total:
         for name in self.__slots__:
             setattr(self, name, 1)
 """
+STRUCT = """
+import msgspec
+
+
+class Total(msgspec.Struct):
+    count: int = 0
+    old: int = 1
+"""
+SWAPPED = STRUCT.replace("    count: int = 0\n", "") + "    count: int = 0\n"
+INSERTED = STRUCT.replace("    count", "    new: int = 0\n    count")
+APPENDED = STRUCT + "    new: int = 0\n"
+WITHIN = """
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Parts(NamedTuple):
+    {}: int = 0
+    {}: int = 0
+
+
+@dataclass
+class Total:
+    count: int = 0
+    parts: list = field(default_factory=lambda: [Parts()])
+"""
+DATACLASS = """
+from dataclasses import dataclass
+
+
+@dataclass
+class Total:
+    count: int = 0
+    old: int = 1
+"""
+MODEL = DATACLASS.replace("dataclasses import dataclass", "pydantic import BaseModel").replace(
+    "@dataclass\nclass Total:", "class Total(BaseModel):"
+)
+FROZEN = """
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    a: list = field(default_factory=list)
+
+
+@dataclass
+class Total:
+    count: int = 0
+    parts: Parts = field(default_factory=Parts)
+"""
+NO_DEFAULT = (
+    "Parts that hold more than texts and numbers, and they would be without the new fields: new."
+)
+FREE = "without names, in the order of its fields: "
 RENAMED = SECOND.replace("Total", "Seen") + "\n\nTotal = Seen\n"
 
 Run = Callable[..., tuple[int, str, str]]
@@ -97,23 +155,33 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
 
 
 @pytest.fixture
-def stored(
+def store(
     begin: Callable[..., Any],  # noqa: F811  # fixture
     write: Write,
     tmp_path: Path,
-) -> Path:
+) -> Write:
+    """Write a checkpoint of a version, with ten objects that count from 0 to 9."""
+
+    def store(state: str) -> Path:
+        plan = load_application(str(write(state)), []).plan
+        _start(tmp_path / "checkpoint", plan)
+        book = begin(steps=("count",))
+        cls = sys.modules["plan_evolving"].Total
+        objects = {}
+        for number in range(10):
+            objects["count", f"k{number}"] = cls()
+            objects["count", f"k{number}"].count = number
+        book.write(objects)
+        book.close()
+        return Path(book.root)
+
+    return store
+
+
+@pytest.fixture
+def stored(store: Write) -> Path:
     """A checkpoint of the first version, with ten objects that count from 0 to 9."""
-    plan = load_application(str(write(FIRST)), []).plan
-    _start(tmp_path / "checkpoint", plan)
-    book = begin(steps=("count",))
-    cls = sys.modules["plan_evolving"].Total
-    objects = {}
-    for number in range(10):
-        objects["count", f"k{number}"] = cls()
-        objects["count", f"k{number}"].count = number
-    book.write(objects)
-    book.close()
-    return Path(book.root)
+    return store(FIRST)
 
 
 def _start(root: Path, plan: Any) -> Any:
@@ -144,6 +212,7 @@ def test_the_schema_of_each_state_class_is_noted(stored: Path, write: Write) -> 
         "attributes": {"count": "str", "last": "NoneType"},
         "everywhere": ["count"],
         "slots": [],
+        "is_model": False,
     }
 
 
@@ -287,6 +356,100 @@ def test_a_checkpoint_without_notes_is_filled_in(stored: Path, write: Write) -> 
     (stored / "plan.json").unlink()
     assert _restart(stored, write(MORE)).evolution["count"].may_lack
     assert noted(stored)["everywhere"] == []
+
+
+# -- objects pickled by position, and by pydantic
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reason"),
+    [
+        (STRUCT, SWAPPED, f"Total as their values {FREE}count, old. These are old, count now"),
+        (STRUCT, INSERTED, f"Total as their values {FREE}count, old. These are new, count, old"),
+        (WITHIN.format("a", "b"), WITHIN.format("b", "a"), f"Parts as their values {FREE}a, b."),
+        (FROZEN, FROZEN.replace("list)\n", "list)\n    new: int = 0\n"), NO_DEFAULT),
+    ],
+    ids=["swapped", "inserted", "within", "frozen"],
+)
+def test_fields_of_values_without_names_keep_their_order(
+    store: Write, write: Write, wallaroo: Run, before: str, after: str, reason: str
+) -> None:
+    root = store(before)
+    assert wallaroo("plan", write(before), "--checkpoint", root)[0] == 0
+
+    code, out, _ = wallaroo("plan", write(after), "--checkpoint", root, "--try-upgrade")
+
+    assert (code, "tried" in out) == (1, False)
+    assert f"Step 'count' has stored objects of plan_evolving.{reason}" in out
+    way = "@wallaroo.upgrade(Total, from_version=1)" if before == STRUCT else "another name"
+    assert way in out
+    with pytest.raises(CheckpointError, match=r"those of other fields|without the new fields"):
+        _restart(root, write(after))
+
+
+def test_fields_of_values_without_names_may_follow_and_change_if_none_is_stored(
+    store: Write, write: Write, wallaroo: Run
+) -> None:
+    root = store(STRUCT)
+    _restart(root, write(APPENDED))
+    code, out, _ = wallaroo("plan", write(STRUCT), "--checkpoint", root)
+    assert (code, "count, old, new. These are count, old now" in out) == (1, True)
+
+    unused = STRUCT + "\n\nclass Unused(msgspec.Struct):\n    {}: int\n    {}: int\n"
+    _restart(root, write(APPENDED + unused.format("a", "b")[len(STRUCT) :]))
+    _restart(root, write(APPENDED + unused.format("b", "a")[len(STRUCT) :]))
+    noted = json.loads((root / "plan.json").read_text())["positions"]
+    assert noted["plan_evolving.Total"] == ["count", "old", "new"]
+    assert noted["plan_evolving.Unused"] == ["b", "a"]
+
+
+def test_an_upgrade_gets_the_names_of_values_that_were_stored_without(
+    store: Write, write: Write, wallaroo: Run
+) -> None:
+    root = store(STRUCT)
+    second = SWAPPED.replace("Struct):", "Struct):\n    state_version: ClassVar[int] = 2")
+    app = write(
+        "from typing import ClassVar\n"
+        + second
+        + "\n\n@wallaroo.upgrade(Total, from_version=1)\ndef upgraded(fields):\n"
+        + "    assert fields['old'] == 1\n    return Total(**fields)\n"
+    )
+    code, out, _ = wallaroo("plan", app, "--checkpoint", root, "--try-upgrade")
+    assert (code, "10 objects: 10 upgraded\n" in out) == (0, True)
+    state = _restart(root, app).evolution["count"]
+    assert state.orders == ((1, ("count", "old")), (2, ("old", "count")))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(DATACLASS, MODEL), (MODEL, DATACLASS)], ids=["to", "from"]
+)
+def test_a_dataclass_may_become_a_model_of_pydantic_and_a_model_a_dataclass(
+    store: Write, write: Write, wallaroo: Run, before: str, after: str
+) -> None:
+    root = store(before)
+    app = write(after)
+    assert "10 filled in" in wallaroo("plan", app, "--checkpoint", root, "--try-upgrade")[1]
+    plan = _restart(root, app)
+    (step,) = [step for step in plan.steps if step.step_name == "count"]
+    loads = evolving(step, PICKLED, plan.evolution["count"])[1]
+    rows = CheckpointReader(root).at()
+    states = [loads(raw) for group in range(rows.groups) for raw in rows.group(group).values()]
+    assert sorted(state.count for state in states) == [*range(10)]
+    assert all(type(state).__name__ == "Total" and state.old == 1 for state in states)
+    states[0].count += 1  # pydantic notes which fields are set
+
+
+def test_an_object_that_has_nothing_of_a_new_one_fails_if_a_run_does_not_fill_it_in(
+    store: Write, write: Write, wallaroo: Run
+) -> None:
+    """Earlier versions did not note whether pydantic pickled the objects."""
+    root = store(DATACLASS)
+    plan = json.loads((root / "plan.json").read_text())
+    del plan["schemas"]["count"]["is_model"], plan["crc32"]
+    (root / "plan.json").write_text(json.dumps(plan))
+    code, out, _ = wallaroo("plan", write(MODEL), "--checkpoint", root, "--try-upgrade")
+    assert (code, "10 failed" in out) == (1, True)
+    assert "it has none of the attributes of a new object" in out
 
 
 # -- rename

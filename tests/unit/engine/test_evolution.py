@@ -17,6 +17,7 @@ from wallaroo.engine.stores.keyed_state import KeyedState
 from wallaroo.engine.stores.last_use import with_last_use
 from wallaroo.engine.stores.ttl_state import keyed_state_of
 from wallaroo.errors import UserCodeError
+from wallaroo.steps.batching import Waiting
 from wallaroo.steps.kinds import StateComputation, Timing
 from wallaroo.steps.state_versions import Evolution, evolution_of
 from wallaroo.testing import run_state_step
@@ -229,6 +230,37 @@ def test_an_upgrade_that_returns_something_else_is_named(totals: ModuleType) -> 
     wallaroo.upgrade(cls, from_version=1)(lambda fields: None)
     with pytest.raises(UserCodeError, match="the upgrade returned None, which is no Total"):
         opened(cls, raw, evolution_of(cls, False)).load("k")
+
+
+@pytest.mark.parametrize(
+    ("is_of_step", "way"),
+    [(False, "@wallaroo.upgrade"), (True, "beside new ones under other names")],
+)
+def test_an_object_whose_class_is_gone_is_not_blamed_on_a_function(
+    totals: ModuleType, is_of_step: bool, way: str
+) -> None:
+    """A step's own state has a class of this package, and events in it."""
+    old = define(totals, PLAIN)()
+    waiting: Waiting[Any] = Waiting()
+    waiting.events.append(old)
+    raw = pickle.dumps(waiting if is_of_step else old, 5)
+    define(totals, PLAIN.replace("Total", "Other"))
+    with pytest.raises(UserCodeError) as caught:
+        opened(Waiting if is_of_step else vars(totals)["Other"], raw, None).load("k")
+    assert caught.value.cause.startswith("cannot be read back: AttributeError: Can't get")
+    assert caught.value.event == "state of key 'k'"
+    assert way in caught.value.fix
+    assert "--try-upgrade" in caught.value.fix
+
+
+def test_an_enum_without_a_stored_member_is_not_blamed_on_a_function(totals: ModuleType) -> None:
+    """A function of the standard library raises that error."""
+    code = PLAIN + "        self.level = Level.B\n\nimport enum\n"
+    levels = "class Level(enum.Enum):\n    A = 1\n"
+    raw = pickle.dumps(define(totals, code + levels + "    B = 2\n")(), 5)
+    cls = define(totals, code.replace("Level.B", "Level.A") + levels)
+    with pytest.raises(UserCodeError, match="cannot be read back: ValueError: 2 is not a valid"):
+        opened(cls, raw, None).load("k")
 
 
 def test_the_differences_travel_to_workers(totals: ModuleType) -> None:

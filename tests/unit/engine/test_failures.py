@@ -13,7 +13,13 @@ from typing import Any
 import pytest
 
 import wallaroo
-from wallaroo.engine.failures.error_context import describe, error_of_exit, shorten, show_frame
+from wallaroo.engine.failures.error_context import (
+    blame_entries,
+    describe,
+    error_of_exit,
+    shorten,
+    show_frame,
+)
 from wallaroo.engine.failures.policies import Failures, stop_on_error
 from wallaroo.errors import UserCodeError
 from wallaroo.testing import run_local, run_state_step, run_step
@@ -180,6 +186,19 @@ def test_what_is_no_exception_stops_the_run_whatever_the_policy(
 
     assert (error.step, error.event, error.cause) == ("leave", "[]", cause)
     assert error.place.startswith(f"{__file__}:")
+    assert failures.counts == {}
+
+
+@pytest.mark.parametrize("policy", ["stop", "skip", "dead-letter"])
+def test_what_a_step_has_stored_and_cannot_read_stops_the_run_whatever_the_policy(
+    policy: str,
+) -> None:
+    """A window reads its accumulator where it calls the user's functions."""
+    step = wallaroo.computation("keep", on_error=policy)(str)
+    failures = Failures("app", 0, lambda letter: pytest.fail(f"written: {letter}"))
+    unreadable = stops_with(lambda: blame_entries(step, AttributeError("gone")))
+
+    assert stops_with(lambda: failures.policy(step)([], unreadable, None)) is unreadable
     assert failures.counts == {}
 
 

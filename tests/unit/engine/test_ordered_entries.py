@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wallaroo.checkpoints.maintenance import editing
+from wallaroo.dataflow.plan.model import PANES
 from wallaroo.engine.blocks.keys import encode_key
 from wallaroo.engine.blocks.ordered_keys import (
     TIME_MAX,
@@ -23,6 +25,7 @@ from wallaroo.engine.blocks.ordered_keys import (
     key_prefix,
     split_due,
 )
+from wallaroo.engine.failures.error_context import blame_entries
 from wallaroo.engine.stores.due_index import is_chunk
 from wallaroo.engine.stores.operator_state import OperatorState
 from wallaroo.engine.stores.sorted_state import (
@@ -32,8 +35,13 @@ from wallaroo.engine.stores.sorted_state import (
     EXPIRY,
     Groups,
 )
+from wallaroo.errors import UserCodeError
+from wallaroo.steps.kinds import Computation
+from wallaroo.steps.windows.entries import Slot, pack_slot
 from wallaroo.testing.local_runner.entries import MemoryEntries
 
+PANE = pack_slot(Slot(1, 0))
+GONE = b"cbuiltins\ngone\n."  # a pickle with a class that is not there
 GROUPS = Groups(0, 8, 8)
 LONG = "k" * 1000  # a key that is represented by its digest
 times = st.integers(TIME_MIN, TIME_MAX)
@@ -121,6 +129,41 @@ def test_only_touched_entries_are_written(key: str) -> None:
     third = committed.store()
     assert third.entries.get(key, 5) == [5, "changed"]
     assert [sub for sub, _ in third.entries.scan(key)] == [s for s in range(1000) if s != 7]
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda store: store.entries.get("a", 1),
+        lambda store: store.entries.peek("a", 1),
+        lambda store: list(store.entries.scan("a")),
+        lambda store: list(store.entries.between("a", 0, 9)),
+        lambda store: store.loads(GONE),
+        lambda store: store.panes.get(PANE, "a"),
+        lambda store: list(store.panes.before(PANE + b"z")),
+    ],
+)
+def test_the_step_whose_entries_cannot_be_read_is_named(read: Any) -> None:
+    """The class of events that wait is gone, say."""
+    kinds = {kind: MemoryEntries() for kind in (ENTRIES, DUE, DUE_PROCESSING, EXPIRY, PANES)}
+    store = partial(
+        *(OperatorState, kinds.__getitem__, GROUPS, lambda value: GONE, pickle.loads),
+        has_panes=True,
+    )
+    before = store()
+    assert before.panes is not None
+    before.entries.put("a", 1, "x")
+    before.panes.write(PANE, {"a": "x"})
+    for kind, changes in before.changes():
+        kinds[kind].apply(list(changes))
+
+    step = Computation(str, "joined")
+    with pytest.raises(UserCodeError) as caught:
+        read(store(unreadable=partial(blame_entries, step)))
+    error = caught.value
+    assert (error.step, error.event) == ("joined", "events or accumulators in the checkpoint")
+    assert error.cause.startswith("cannot be read back: AttributeError: Can't get attribute 'gone'")
+    assert "--try-upgrade" in error.fix
 
 
 def test_an_entry_that_came_and_went_within_a_batch_is_not_written() -> None:

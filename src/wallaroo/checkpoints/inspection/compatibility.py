@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from wallaroo.checkpoints.inspection.holders import holders_of
 from wallaroo.checkpoints.inspection.outbox import may_wait
 from wallaroo.checkpoints.inspection.reader import CheckpointReader
 from wallaroo.checkpoints.inspection.trial import versions_in
@@ -25,6 +26,7 @@ from wallaroo.dataflow.plan.json import (
 )
 from wallaroo.dataflow.plan.model import Plan
 from wallaroo.dataflow.plan.ordering import with_orders_kept
+from wallaroo.dataflow.plan.positions import moved_classes, noted_positions, refused_positions
 from wallaroo.dataflow.plan.schemas import (
     Fate,
     fates_of,
@@ -159,13 +161,20 @@ def _compared(root: Path, commits: CommitLog, checkpoint: str, plan: Plan) -> Pl
             for step, versions in versions_in(root, steps).items():
                 before["schemas"][step]["versions"] = sorted(versions)
             old = json.dumps(before)
-        text = dumps(ours.plan, ours.gone, schemas if last is None else merged(schemas, before))
+        positions = noted_positions()
         if last is None:
+            text = dumps(ours.plan, ours.gone, schemas, positions)
             return PlanFinding(None, Comparison(Verdict.SAME, (NO_COMMIT,)), ours.plan, text)
-        comparison = compare(old, text, ours.unclear, waits)
+        noted = before.get("positions", {})
+        positions = {**noted, **positions}
+        text = dumps(ours.plan, ours.gone, merged(schemas, before), positions)
         after = json.loads(text)
+        moved = moved_classes(noted)
+        held = holders_of(root, moved, after["states"], schemas) if moved else frozenset()
+        unclear = (*ours.unclear, *refused_positions(held, moved, schemas))
+        comparison = compare(old, text, unclear, waits)
         remains = lasting(before, after, waits)
-        lost = abandoned(old, text)
+        lost = abandoned(old, text) | {each.step for each in held}
     except FileNotFoundError:
         return _without_plan(root, commits, waits, plan)
     except OSError as error:
@@ -182,7 +191,7 @@ def _compared(root: Path, commits: CommitLog, checkpoint: str, plan: Plan) -> Pl
     is_fit = comparison.verdict is not Verdict.INCOMPATIBLE
     dropped = frozenset() if is_fit else lost
     schemas = merged(schemas, before, dropped)
-    text = dumps(ours.plan, ours.gone, schemas)
+    text = dumps(ours.plan, ours.gone, schemas, positions)
     plan = with_evolution(ours.plan, schemas)
     fates = fates_of(before, after)
     found = {step: each for step, each in fates.items() if step not in dropped}
@@ -193,7 +202,8 @@ def _without_plan(
     root: Path, commits: CommitLog, waits: Callable[[str], bool], plan: Plan
 ) -> PlanFinding:
     """Compare with the sinks of the outboxes, as nothing else is known."""
-    text = dumps(plan)
+    positions = noted_positions()
+    text = dumps(plan, positions=positions)
     batches = commits.batches()
     if not batches:
         return PlanFinding(None, Comparison(Verdict.SAME, (NO_COMMIT,)), plan, text)
@@ -201,7 +211,7 @@ def _without_plan(
     outboxes = {folder.name for folder in (root / OUTBOX).glob("*") if folder.is_dir()}
     unknown = [sink for sink in sorted(outboxes - known) if waits(sink)]
     schemas = noted_schemas(plan)
-    text = dumps(plan, None, merged(schemas, {"states": schemas}))
+    text = dumps(plan, None, merged(schemas, {"states": schemas}), positions)
     plan = with_evolution(plan, {})
     reasons = tuple(
         f"There is no {PLAN} beside it, so which sink of the application is its sink '{sink}', for "

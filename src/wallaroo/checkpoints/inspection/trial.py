@@ -1,4 +1,7 @@
-"""Trial of an application's state classes on every stored object; nothing is written."""
+"""Trial of an application's classes on every stored object; nothing is written.
+
+Objects are states, accumulators, and entries with events that wait.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from wallaroo.checkpoints.inspection.keyed import PIECE_KINDS, step_of
 from wallaroo.checkpoints.inspection.reader import CheckpointReader
-from wallaroo.dataflow.plan.model import Plan
+from wallaroo.dataflow.plan.model import PANES, Plan
 from wallaroo.dataflow.plan.schemas import evolving_steps
 from wallaroo.engine.blocks.keys import decode_key
+from wallaroo.engine.blocks.ordered_keys import split_entry, split_pane
 from wallaroo.engine.blocks.packing import Packing, packing_of
-from wallaroo.engine.stores.evolution import evolving, lacking, stored_version
+from wallaroo.engine.stores.evolution import evolving, lacking, lacking_all, stored_version
 from wallaroo.engine.stores.last_use import without_last_use
+from wallaroo.engine.stores.sorted_state import ENTRIES
 from wallaroo.steps.state_versions import Evolution, version_of
+from wallaroo.steps.windows.entries import SLOT_BYTES
 from wallaroo.user_code.user_frames import user_frames
 
 ERRORS_MAX = 5  # listed for each step
 
 Progress = Callable[[int], None]  # called with the number of objects tried so far
 PROGRESS_EVERY = 50_000
+_PICKLE = b"\x80\x05"  # what begins so within an entry are events of a join
 
 
 @dataclass(slots=True)
@@ -47,7 +55,9 @@ class _Trier:
         cls = step.state_class
         self._version = version_of(cls)
         self._dumps, self._loads = evolving(step, packing, evolution)
+        self._may_lack = evolution is not None and evolution.may_lack
         self._lacks = lacking(step, packing)
+        self._lacks_all = lacking_all(step, packing)
         self._is_own = packing.loads is not packing_of(None).loads
 
     def try_on(self, key: bytes, raw: bytes) -> None:
@@ -55,19 +65,52 @@ class _Trier:
         trial = self.trial
         raw = without_last_use(raw) if self._is_own else raw
         try:
-            self._dumps(self._loads(raw))
+            state = self._loads(raw)
+            self._dumps(state)
             if not self._is_own and stored_version(raw) != self._version:
                 trial.upgraded += 1
-            elif self._lacks(raw):
+            elif self._may_lack and self._lacks(raw):
                 trial.filled += 1
+            elif not self._is_own and self._lacks_all(state):
+                raise AttributeError("it has none of the attributes of a new object")
             else:
                 trial.as_stored += 1
         except Exception as error:  # noqa: BLE001  # the error boundary of the user's code
-            trial.failed += 1
-            if len(trial.errors) < ERRORS_MAX:
-                frames = user_frames(error.__traceback__)
-                at = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
-                trial.errors.append(f"key {decode_key(key)!r}: {type(error).__name__}: {error}{at}")
+            _note_failure(trial, f"key {decode_key(key)!r}", error)
+
+
+def _note_failure(trial: Trial, what: str, error: Exception) -> None:
+    trial.failed += 1
+    if len(trial.errors) < ERRORS_MAX:
+        frames = user_frames(error.__traceback__)
+        at = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+        trial.errors.append(f"{what}: {type(error).__name__}: {error}{at}")
+
+
+class _EntryTrier:
+    """Trial of what a step keeps besides states: accumulators, and events that wait."""
+
+    def __init__(self, trial: Trial, packing: Packing, *, has_pieces: bool):
+        self.trial = trial
+        self._loads = packing.loads
+        self._has_pieces = has_pieces
+
+    def try_on(self, kind: str, stored_key: bytes, value: bytes) -> None:
+        """Read one entry, and the events in it that are packed by themselves."""
+        if kind == PANES:
+            encoded, raw = split_pane(stored_key, value, SLOT_BYTES)
+        else:
+            encoded, _, raw = split_entry(stored_key, value)
+        try:
+            entry = self._loads(raw)
+            for part in entry if type(entry) is tuple else ():
+                if type(part) is bytes and part.startswith(_PICKLE):
+                    self._loads(part)
+            self.trial.as_stored += 1
+        except Exception as error:  # noqa: BLE001  # the error boundary of the user's code
+            # a piece has rows of many keys
+            where = "waiting events" if self._has_pieces else f"key {decode_key(encoded)!r}"
+            _note_failure(self.trial, where, error)
 
 
 def versions_in(root: Path, steps: Collection[str]) -> dict[str, set[int]]:
@@ -93,13 +136,25 @@ def try_state(root: Path, plan: Plan, progress: Progress = lambda count: None) -
         for name, step in evolving_steps(plan).items()
         if name in state.commit.steps
     }
+    of_entries: dict[str, _EntryTrier] = {}
+    steps = {step.step_name: step for step in plan.steps}
     count = 0
     for group in range(state.groups):
         for (name, key), raw in state.group(group).items():
-            if name not in triers:
+            step, kind = step_of(name)
+            if name in triers:
+                triers[name].try_on(key, raw)
+            elif kind in (ENTRIES, PANES) and step in steps:
+                if step not in of_entries:
+                    trial = triers[step].trial if step in triers else Trial(step)
+                    has_pieces = steps[step].kind in PIECE_KINDS
+                    of_entries[step] = _EntryTrier(trial, packing, has_pieces=has_pieces)
+                of_entries[step].try_on(kind, key, raw)
+            else:
                 continue
-            triers[name].try_on(key, raw)
             count += 1
             if count % PROGRESS_EVERY == 0:
                 progress(count)
-    return [trier.trial for trier in triers.values()]
+    trials = {name: trier.trial for name, trier in of_entries.items()}
+    trials |= {name: trier.trial for name, trier in triers.items()}
+    return [trials[name] for name in steps if name in trials]

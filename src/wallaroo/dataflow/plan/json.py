@@ -38,6 +38,7 @@ from wallaroo.dataflow.plan.model import (
     ToSinks,
     following_of,
 )
+from wallaroo.dataflow.plan.positions import Positions
 from wallaroo.dataflow.plan.schemas import (
     Schema,
     accepts_class,
@@ -85,15 +86,21 @@ class Comparison:
 
 
 def dumps(
-    plan: Plan, gone: Noted | None = None, schemas: Mapping[str, Schema] | None = None
+    plan: Plan,
+    gone: Noted | None = None,
+    schemas: Mapping[str, Schema] | None = None,
+    positions: Positions | None = None,
 ) -> str:
     """Describe a plan as canonical JSON.
 
-    ``gone``: sinks that only a checkpoint knows; ``schemas``: those of all state that it may hold.
+    ``gone``: sinks that only a checkpoint knows; ``schemas``: those of all state that it may hold;
+    ``positions``: the same of classes.
     """
     described = {**describe(plan), **({"gone": gone} if gone else {})}
     if schemas:
         described["schemas"] = schemas
+    if positions:
+        described["positions"] = positions
     return json.dumps(described, indent=1, sort_keys=True)
 
 

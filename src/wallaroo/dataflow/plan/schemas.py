@@ -4,7 +4,9 @@ A checkpoint may hold objects of every class that its application had: an object
 when an event changes it.  So its notes are about all of them: ``versions`` that there may be, and
 ``everywhere``, the attributes that all of them have; none if some were stored by a class with other
 slots, as objects with slots cannot be read with what these lack.  ``attributes`` are those of a new
-object, with the names of their values' types, and ``slots`` those that are slots.
+object, with the names of their values' types, and ``slots`` those that are slots.  ``orders``: by
+version, the fields of a class whose objects are pickled by position.  ``is_model``: pydantic
+pickles them.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Any
 
 from wallaroo.dataflow.plan.accumulators import ANOTHER_NAME
 from wallaroo.dataflow.plan.model import Plan
+from wallaroo.dataflow.plan.positions import positions_of
 from wallaroo.steps.kinds import Step, state_maker
 from wallaroo.steps.state_versions import FIRST, evolution_of, registered, version_of
 from wallaroo.steps.windows.step import WindowStep
@@ -62,7 +65,10 @@ def noted_schemas(plan: Plan) -> dict[str, Schema]:
             "attributes": attributes,
             "everywhere": sorted(attributes),
             "slots": sorted(attributes.keys() & {*slots_of(step.state_class)}),
+            "is_model": hasattr(step.state_class, "__pydantic_fields_set__"),
         }
+        if order := positions_of(step.state_class):
+            noted[name]["orders"] = {str(version): list(order)}
         if upgrades := sorted(registered(step.state_class)):
             noted[name]["upgrades"] = upgrades
     return noted
@@ -96,11 +102,14 @@ def _both(now: Schema, was: Schema | None) -> Schema:
         return {**now, "versions": versions, "everywhere": []}
     slots = now["slots"]
     has_other_slots = slots and slots != was.get("slots", slots)  # earlier versions noted none
+    is_other_kind = now["is_model"] != was.get("is_model", now["is_model"])  # the same
     everywhere = {*was["everywhere"]} & now["attributes"].keys()
+    orders = {**was.get("orders", {}), **now.get("orders", {})}
     return {
         **now,
         "versions": sorted({*was["versions"], now["version"]}),
-        "everywhere": [] if has_other_slots else sorted(everywhere),
+        "everywhere": [] if has_other_slots or is_other_kind else sorted(everywhere),
+        **({"orders": orders} if orders else {}),
     }
 
 
@@ -111,7 +120,8 @@ def with_evolution(plan: Plan, schemas: Mapping[str, Schema]) -> Plan:
         schema = schemas.get(name)
         may_lack = schema is None or schema["attributes"].keys() > {*schema["everywhere"]}
         if may_lack or registered(step.state_class):
-            evolution[name] = evolution_of(step.state_class, may_lack)
+            orders = {} if schema is None else schema.get("orders", {})
+            evolution[name] = evolution_of(step.state_class, may_lack, orders)
     return replace(plan, evolution=evolution)
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from wallaroo.engine.blocks.keys import Key
 from wallaroo.engine.blocks.packing import PICKLED, Packing
 from wallaroo.engine.columnar.keys import Array, Coder, Keys, same_key
-from wallaroo.engine.failures.error_context import blame, shorten
+from wallaroo.engine.failures.error_context import blame, blame_stored_state, shorten
 from wallaroo.engine.stores.keyed_state import KeyedState, Read
 from wallaroo.steps.state_versions import Evolution
 from wallaroo.vectorized.steps import BatchStateComputation
@@ -201,6 +201,8 @@ class StateTable(KeyedState):
         try:
             return self._make() if raw is None else self._loads(raw)
         except BaseException as error:
+            if raw is not None:
+                blame_stored_state(self.step, key, error)
             blame(self.step, f"state of key {shorten(key)}", error)
 
     def _load(self, numbers: list[int], raw: list[bytes]) -> None:

@@ -11,10 +11,10 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 
 from wallaroo.dataflow.plan.model import COLLECT_KEY
-from wallaroo.errors import CORRECT_IT, UserCodeError
+from wallaroo.errors import CORRECT_IT, CheckpointError, UserCodeError
 from wallaroo.steps.keys import WANTED
 from wallaroo.steps.kinds import Step
-from wallaroo.user_code.user_frames import user_frames
+from wallaroo.user_code.user_frames import is_user_frame, module_of, user_frames
 
 EVENT_CHARS_MAX = 200  # limit for an event shown in an error
 NO_FACTS: Mapping[str, Any] = MappingProxyType({})
@@ -22,6 +22,15 @@ FRAME_BYTES_MAX = 32  # limit for a frame shown in hex
 OF_PAYLOADS = (
     'Correct the function or the payloads, or give the decoder on_error="skip" or "dead-letter"; '
     "then run again."
+)
+OF_STATES = (
+    "Give its class, and those of the objects in it, the names, modules, kinds and members that "
+    "they had, or write @wallaroo.upgrade for the state class; `wallaroo plan APP --checkpoint DIR "
+    "--try-upgrade` lists the objects that cannot be read."
+)
+OF_ENTRIES = (
+    "Give their classes the names, modules and kinds that they had, beside new ones under other "
+    "names; `wallaroo plan APP --checkpoint DIR --try-upgrade` lists what cannot be read."
 )
 UNHASHABLE = "TypeError: unhashable type: "  # Python's message for a list as a key
 UTF8 = codecs.getincrementaldecoder("utf-8")  # the text may end within a character
@@ -101,6 +110,37 @@ def blame(step: Step, event: str, error: BaseException) -> NoReturn:
         vars(error)[_DESCRIBED] = described
         raise error
     raise described from error
+
+
+def blame_stored_state(step: Step, key: Any, error: BaseException) -> NoReturn:
+    """Stop the run: raise the UserCodeError for a state object that cannot be read."""
+    is_users = not getattr(step, "state_class", object).__module__.startswith("wallaroo.")
+    fix = OF_STATES if is_users else OF_ENTRIES  # a step's own state holds events
+    _blame_stored(step, f"state of key {shorten(key)}", error, fix)
+
+
+def blame_entries(step: Step, error: BaseException) -> NoReturn:
+    """Stop the run: raise the UserCodeError for a step's entries that cannot be read."""
+    _blame_stored(step, "events or accumulators in the checkpoint", error, OF_ENTRIES)
+
+
+def _blame_stored(step: Step, what: str, error: BaseException, fix: str) -> NoReturn:
+    is_unreadable = isinstance(error, Exception) and not isinstance(error, CheckpointError)
+    if not is_unreadable or _is_of_user(error):
+        blame(step, what, error)  # a function of the user's raised it, or it has its own way out
+    described = describe(step, what, error)
+    cause = f"cannot be read back: {described.cause}"
+    raise UserCodeError(
+        step.step_name, described.place, what, cause, described.trace, fix
+    ) from error
+
+
+def _is_of_user(error: BaseException) -> bool:
+    """Return whether a function raised it that is neither ours nor of the standard library."""
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__) if is_user_frame(frame))
+    return any(
+        module_of(frame).partition(".")[0] not in sys.stdlib_module_names for frame in frames
+    )
 
 
 def error_of_exit(error: SystemExit | KeyboardInterrupt) -> UserCodeError:

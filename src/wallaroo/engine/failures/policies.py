@@ -25,7 +25,7 @@ from wallaroo.engine.failures.error_context import (
     with_details,
 )
 from wallaroo.engine.failures.reading import Reading
-from wallaroo.errors import PeerError, printable
+from wallaroo.errors import PeerError, UserCodeError, printable
 from wallaroo.steps.kinds import DEAD_LETTER, STOP, Step
 from wallaroo.user_code.pickling_diagnosis import unpicklable_part
 
@@ -103,6 +103,8 @@ class Failures:
     ) -> None:
         if isinstance(error, PeerError):
             raise _of(step, error)
+        if isinstance(error, UserCodeError):
+            raise error  # what the step has stored cannot be read
         text = with_details(show(step, event), error, key, record)
         if not isinstance(error, Exception):
             blame(step, text, error)
@@ -135,6 +137,8 @@ def stop_on_error(step: Step, facts: Facts = no_facts) -> OnError:
     def failed(event: Any, error: BaseException, key: Any = None) -> None:
         if isinstance(error, PeerError):
             raise _of(step, error)
+        if isinstance(error, UserCodeError):
+            raise error
         blame(step, with_details(show(step, event), error, key, facts()), error)
 
     return failed

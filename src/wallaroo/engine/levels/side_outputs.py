@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from wallaroo.dataflow.plan.model import PANES, Plan, sinks_of
 from wallaroo.engine.blocks.keys import Key
 from wallaroo.engine.blocks.ordered_keys import TIME_MAX
 from wallaroo.engine.blocks.packing import Packing
 from wallaroo.engine.failures.dead_letters import writer_of
+from wallaroo.engine.failures.error_context import blame_entries
 from wallaroo.engine.failures.policies import Failures
 from wallaroo.engine.stages.stage_builder import StageBuilder
 from wallaroo.engine.stores.keyed_state import KeyedState, Read
@@ -167,6 +169,7 @@ def _open_store(
         *(opened, groups, packing.dumps, packing.loads),
         has_panes=has_panes,
         has_chunks=isinstance(step, WindowStep | Matching),  # timers are discarded one by one
+        unreadable=partial(blame_entries, step),
     )
 
 

@@ -91,6 +91,10 @@ class Attributes:
     plain: frozenset[str]
     slots: tuple[str, ...]
 
+    @property
+    def count(self) -> int:
+        return len(self.plain) + len(self.slots)
+
 
 @lru_cache(maxsize=256)
 def attributes_of(make: Callable[[], Any], dumps: Dumps, loads: Loads) -> Attributes:
@@ -122,10 +126,29 @@ def filling(cls: Any, make: Callable[[], Any], packing: Packing) -> Loads:
                 raise
         missing = missing_of(state, cls, attributes)
         if missing:
+            if len(missing) == attributes.count and packing.dumps is PICKLED.dumps:
+                read = _of_another_kind(raw, make, attributes)
+                if read is not None:
+                    return read
             fill(state, make, missing)
         return state
 
     return filled
+
+
+def _of_another_kind(raw: bytes, make: Callable[[], Any], attributes: Attributes) -> Any:
+    """Return an object that pydantic pickled and would not now, or the reverse, by its attributes.
+
+    None: it has none of a new object's.
+    """
+    stored = stored_fields(raw)[1]
+    names = [name for name in (*attributes.plain, *attributes.slots) if name in stored]
+    if not names:
+        return None
+    state = make()
+    for name in names:
+        object.__setattr__(state, name, stored[name])
+    return state
 
 
 def outdated(step: Step, packing: Packing, evolution: Evolution) -> Callable[[bytes], bool]:
@@ -157,6 +180,14 @@ def lacking(step: Step, packing: Packing) -> Callable[[bytes], bool]:
         return bool(missing_of(state, cls, attributes))
 
     return lacks
+
+
+def lacking_all(step: Step, packing: Packing) -> Callable[[Any], bool]:
+    """Return a function that finds whether an object has nothing of what a new one has."""
+    cls: Any = getattr(step, "state_class", object)
+    packing = _without_holder(step, packing)
+    attributes = attributes_of(state_maker(step), packing.dumps, packing.loads)
+    return lambda state: 0 < attributes.count == len(missing_of(state, cls, attributes))
 
 
 def missing_of(state: Any, cls: type[Any], attributes: Attributes) -> tuple[str, ...]:
@@ -200,6 +231,7 @@ class _Upgrades:
         self._version = version
         self._loads = loads
         self._upgrades = dict(evolution.upgrades)
+        self._orders = dict(evolution.orders)
 
     def loads(self, raw: bytes) -> Any:
         """Return the object, by its upgrade function if it is of an older version."""
@@ -219,7 +251,7 @@ class _Upgrades:
                 f"it was stored by version {version} of {name}, which is version {self._version} "
                 f"now. Write @wallaroo.upgrade({name}, from_version={version})."
             )
-        state = upgrade.function(stored_fields(raw)[1])
+        state = upgrade.function(stored_fields(raw, self._orders.get(version, ()))[1])
         if not isinstance(state, self._class):
-            raise TypeError(f"the upgrade returned {state!r}, which is no {name}")
+            raise CheckpointError(f"the upgrade returned {state!r}, which is no {name}")
         return state

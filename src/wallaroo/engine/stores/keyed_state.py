@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from wallaroo.engine.blocks.keys import Key
 from wallaroo.engine.blocks.packing import PICKLED, Packing
-from wallaroo.engine.failures.error_context import blame, shorten
+from wallaroo.engine.failures.error_context import blame, blame_stored_state, shorten
 from wallaroo.engine.stores.evolution import evolving
 from wallaroo.engine.stores.last_use import without_last_use
 from wallaroo.steps.kinds import Step, state_maker
@@ -57,6 +57,8 @@ class KeyedState:
         try:
             state = self._make() if raw is None else self._loads(raw)
         except BaseException as error:
+            if raw is not None:
+                blame_stored_state(self.step, key, error)
             blame(self.step, f"state of key {shorten(key)}", error)
         self.live[key] = state
         return state

@@ -27,6 +27,8 @@ from wallaroo.engine.stores.sorted_state import (
     EntryReader,
     Groups,
     SortedState,
+    Unreadable,
+    raised,
 )
 from wallaroo.engine.stores.ttl_index import TTLIndex
 
@@ -43,17 +45,26 @@ class OperatorState:
         *,
         has_panes: bool = False,
         has_chunks: bool = False,
+        unreadable: Unreadable = raised,
     ):
         self.panes: PaneState | None = None
         if has_panes:
-            self.panes = PaneState(open_reader(PANES), groups, dumps, loads)
+            self.panes = PaneState(open_reader(PANES), groups, dumps, loads, unreadable)
         self.groups = groups
         self.dumps = dumps
-        self.loads = loads
-        self.entries = SortedState(open_reader(ENTRIES), groups, dumps, loads)
+        self._loads = loads
+        self._unreadable = unreadable
+        self.entries = SortedState(open_reader(ENTRIES), groups, dumps, loads, unreadable)
         self.due = DueIndex(open_reader(DUE), groups, has_chunks=has_chunks)
         self.due_processing = DueIndex(open_reader(DUE_PROCESSING), groups)
         self.expiry = TTLIndex(open_reader(EXPIRY), groups)
+
+    def loads(self, packed: bytes) -> Any:
+        """Return a value that is packed within an entry."""
+        try:
+            return self._loads(packed)
+        except Exception as error:
+            self._unreadable(error)
 
     def changes(self) -> Iterator[tuple[str, Iterator[Change]]]:
         """Yield the changes to write, by kind of namespace."""

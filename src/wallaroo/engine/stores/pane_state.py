@@ -19,7 +19,13 @@ from wallaroo.engine.blocks.ordered_keys import (
     key_prefix,
     split_pane,
 )
-from wallaroo.engine.stores.sorted_state import Change, EntryReader, Groups
+from wallaroo.engine.stores.sorted_state import (
+    Change,
+    EntryReader,
+    Groups,
+    Unreadable,
+    raised,
+)
 from wallaroo.steps.windows.entries import SLOT_BYTES
 
 
@@ -32,12 +38,14 @@ class PaneState:
         groups: Groups,
         dumps: Callable[[Any], bytes],
         loads: Callable[[bytes], Any],
+        unreadable: Unreadable = raised,
     ):
         self.earliest_ns: int | None = None
         self._reader = reader
         self._groups = groups
         self._dumps = dumps
         self._loads = loads
+        self._unreadable = unreadable
         self._written: list[tuple[bytes, Mapping[Key, Any]]] = []
         self._removed: list[tuple[bytes, Collection[Key]]] = []
 
@@ -50,7 +58,10 @@ class PaneState:
             return None
         if len(encoded) > KEY_BYTES_MAX:
             raw = split_pane(stored, raw, SLOT_BYTES)[1]
-        return self._loads(raw)
+        try:
+            return self._loads(raw)
+        except Exception as error:
+            self._unreadable(error)
 
     def has_any(self, name: bytes) -> bool:
         """Return whether a pane has a committed entry."""
@@ -66,7 +77,11 @@ class PaneState:
         for group in range(*self._groups[:2]):
             for stored, value in self._reader.scan(group, b"", end):
                 encoded, raw = split_pane(stored, value, SLOT_BYTES)
-                yield stored[:SLOT_BYTES], decode_key(encoded), loads(raw)
+                try:
+                    value = loads(raw)
+                except Exception as error:
+                    self._unreadable(error)
+                yield stored[:SLOT_BYTES], decode_key(encoded), value
 
     def first_of_groups(self, low: bytes) -> Iterator[bytes]:
         """Yield the first name at or after ``low`` in each key group that has one."""

@@ -9,7 +9,7 @@ before the batch's end, when ``changes`` yields the differences.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 from wallaroo.dataflow.plan.model import ENTRY_KINDS
 from wallaroo.engine.blocks.keys import (
@@ -33,12 +33,18 @@ from wallaroo.engine.blocks.ordered_keys import (
 Change = tuple[int, bytes, bytes | None]
 # key group, encoded key, stored key, and the value of the last commit (None: there is none)
 Committed = tuple[int, bytes, bytes, bytes | None]
+Unreadable = Callable[[Exception], NoReturn]  # accepts the error of a stored value's class
 _, ENTRIES, DUE, DUE_PROCESSING, EXPIRY = ENTRY_KINDS
 
 
 def namespace(step: str, kind: str) -> str:
     """Return the name in the step table under which entries of a step are stored."""
     return f"{step}: {kind}"
+
+
+def raised(error: Exception) -> NoReturn:
+    """Raise the error as it is."""
+    raise error
 
 
 class EntryReader(Protocol):
@@ -104,6 +110,7 @@ class SortedState:
         groups: Groups,
         dumps: Callable[[Any], bytes],
         loads: Callable[[bytes], Any],
+        unreadable: Unreadable = raised,
     ):
         self.live: dict[tuple[Key, Sub], Any] = {}
         self._stored: dict[tuple[Key, Sub], Committed] = {}
@@ -114,6 +121,7 @@ class SortedState:
         self._groups = groups
         self._dumps = dumps
         self._loads = loads
+        self._unreadable = unreadable
 
     def get(self, key: Key, sub: Sub) -> Any:
         """Return the value, None if there is none."""
@@ -125,7 +133,10 @@ class SortedState:
             else:
                 raw = self._read(place)
             if raw is not None:
-                value = self.live[place] = self._loads(raw)
+                try:
+                    value = self.live[place] = self._loads(raw)
+                except Exception as error:
+                    self._unreadable(error)
         return value
 
     def peek(self, key: Key, sub: Sub) -> Any:
@@ -136,7 +147,12 @@ class SortedState:
             if raw is not None:
                 self._packed[place] = raw
         packed = self._packed.get(place)
-        return None if packed is None else self._loads(packed)
+        if packed is None:
+            return None
+        try:
+            return self._loads(packed)
+        except Exception as error:
+            self._unreadable(error)
 
     def put(self, key: Key, sub: Sub, value: Any) -> None:
         """Set the value, which is not None."""
@@ -176,7 +192,11 @@ class SortedState:
                 self._found(place, group, encoded, stored, value)
             packed = self._packed.get(place)
             if packed is not None:
-                yield sub, self._loads(packed)
+                try:
+                    value = self._loads(packed)
+                except Exception as error:
+                    self._unreadable(error)
+                yield sub, value
 
     def scan(self, key: Key) -> Iterator[tuple[Sub, Any]]:
         """Yield a key's entries in the order of subs, without those put meanwhile."""

@@ -1,0 +1,106 @@
+"""Classes that changed while a checkpoint has objects of theirs: as states, accumulators, events
+that wait.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.stored.runner import DATA, HERE, unpack
+from wallaroo.checkpoints.inspection.compatibility import look, require_compatible
+from wallaroo.checkpoints.inspection.holders import holders_of
+from wallaroo.checkpoints.inspection.trial import try_state
+from wallaroo.dataflow.plan.positions import Held, Moved
+from wallaroo.errors import CheckpointError
+
+FIELDS = ("account", "number", "at")
+HOLDING = {
+    "accounts": {"plain", "sessions", "interval", "latest", "windowed", "gathered"},
+    "joins": {"open", "open with ttl", "until", "until over"},
+}
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A checkpoint, the plan of its application, and the module of the class of its events."""
+
+    name: str
+    root: Path
+    plan: Any
+    module: Any
+
+    @property
+    def path(self) -> str:
+        return f"{self.module.__name__}.Payment"
+
+
+@pytest.fixture(scope="module", params=HOLDING)
+def stored(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Stored]:
+    folder = tmp_path_factory.mktemp(request.param)
+    unpack(DATA / f"{request.param}-micro-batch.tar.xz", folder)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.syspath_prepend(HERE)
+        application = importlib.import_module(request.param)  # by its name in the data
+        plan = application.application_setup(["--ports", "1,2"]).plan
+        module = sys.modules[application.Payment.__module__]
+        yield Stored(request.param, folder / "checkpoint", plan, module)
+    del sys.modules[request.param]
+
+
+def test_objects_are_found_in_whatever_holds_them(stored: Stored) -> None:
+    """Runs of events of a join are pickled within their entry."""
+    moved = {stored.path: Moved(FIELDS, FIELDS[::-1], may_call=False)}
+    held = holders_of(stored.root, moved, {}, {})
+    assert held == {Held(stored.path, False, step) for step in HOLDING[stored.name]}
+
+
+def test_a_class_of_waiting_events_that_would_misread_them_is_refused(
+    stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are stored as dicts, which a frozen dataclass with slots takes for lists."""
+
+    @dataclass(frozen=True, slots=True)
+    class Payment:
+        account: str
+        number: int
+        at: int
+
+    Payment.__module__, Payment.__qualname__ = stored.path.rsplit(".", 1)
+    monkeypatch.setattr(stored.module, "Payment", Payment)
+
+    with pytest.raises(CheckpointError) as caught:
+        require_compatible(stored.root, stored.plan, allow_incompatible=False)
+    steps = ", ".join(f"'{step}'" for step in sorted(HOLDING[stored.name]))
+    assert (
+        f"Steps {steps} have stored objects of {stored.path} with the names of their fields, and "
+        "as a frozen dataclass with slots it would read them without. Keep Payment unfrozen, or "
+        "without slots; or leave it as it was, and give the new form another name."
+    ) in str(caught.value)
+    assert look(stored.root, stored.plan).dropped == HOLDING[stored.name]
+
+
+def test_a_trial_reads_accumulators_and_waiting_events(
+    stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trials = {trial.step: trial for trial in try_state(stored.root, stored.plan)}
+    assert set(trials) >= HOLDING[stored.name]
+    assert all(trial.objects == trial.as_stored > 0 for trial in trials.values())
+
+    monkeypatch.delattr(stored.module, "Payment")
+    failed = [trial for trial in try_state(stored.root, stored.plan) if trial.failed]
+    assert {trial.step for trial in failed} == HOLDING[stored.name]
+    places = {
+        error.partition(": AttributeError: Can't get attribute 'Payment' ")[0]
+        for trial in failed
+        for error in trial.errors
+    }
+    assert places <= {"waiting events", *(f"key '{key}'" for key in "abcde")}
