@@ -44,6 +44,7 @@ class FileSourceConfig(SourceConfig[Line]):
     """
 
     kind: ClassVar[str] = "file"
+    may_end: ClassVar[bool] = True
     label_form: ClassVar[str] = "file {0.path}"
     opener: ClassVar[str] = "wallaroo.connectors.file.log:open_log"
     fed_by: ClassVar[FedBy] = FedBy.ITSELF
@@ -58,10 +59,6 @@ class FileSourceConfig(SourceConfig[Line]):
         if self.form not in FORMS:
             choices = " or ".join(map(repr, FORMS))
             raise self._wrong(f"form={self.form!r} is unknown.", f"Write {choices}.")
-
-    @property
-    def may_end(self) -> bool:
-        return True
 
     @property
     def wire_framing(self) -> Framing:

@@ -47,6 +47,7 @@ class GenSourceConfig(SourceConfig[Event]):
     """
 
     kind: ClassVar[str] = "generator"
+    may_end: ClassVar[bool] = True
 
     name: str
     gen_instance: Generator[Event] = cast(Generator[Event], None)  # noqa: RUF009  # see above
@@ -58,10 +59,6 @@ class GenSourceConfig(SourceConfig[Event]):
         if generator is None and not isinstance(name, str):
             object.__setattr__(self, "gen_instance", name)
             object.__setattr__(self, "name", "")
-
-    @property
-    def may_end(self) -> bool:
-        return True
 
     @property
     def label(self) -> str:

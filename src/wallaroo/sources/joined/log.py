@@ -101,6 +101,8 @@ class _HostSpool(SpoolLog):
 class SeveralSpools(SourceLog):
     """The log of the own spool and those of hosts; see the module's docstring."""
 
+    wakes = True
+
     def __init__(
         self,
         own: SpoolLog,
@@ -309,10 +311,6 @@ class SeveralSpools(SourceLog):
             if key != OWN
         }
         self._known.commit(self._source, committed, reached.left)
-
-    @property
-    def wakes(self) -> bool:
-        return True
 
     # -- reading ----------------------------------------------------------------------------------
 
