@@ -23,10 +23,11 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from itertools import chain
 from operator import itemgetter
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from wallaroo.steps.windows.entries import (
     ROW,
+    Entries,
     Rows,
     Slot,
     pack_slot,
@@ -39,22 +40,6 @@ PIECE = 1  # kind of slots
 NOTES = 2  # the same: what a join of rows notes of a piece
 PIECES_MAX = 8  # per group and batch
 time_of = itemgetter(0)
-
-
-class Entries(Protocol):
-    """Objects by key and sub, as of the last commit."""
-
-    def peek(self, key: Any, sub: Any) -> Any:
-        """Return the object, to be read only; None if there is none."""
-
-    def put(self, key: Any, sub: Any, value: Any) -> None:
-        """Set the object."""
-
-    def delete(self, key: Any, sub: Any) -> None:
-        """Remove the object, if there is one."""
-
-    def subs(self, key: Any) -> list[Any]:
-        """Return the subs of a key, in order."""
 
 
 class Stored(NamedTuple):
