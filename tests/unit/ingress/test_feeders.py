@@ -125,7 +125,7 @@ def test_a_generators_exception_is_a_user_error_behind_everything_it_made(runnin
 
 
 def test_a_call_that_failed_leaves_no_mark_on_what_is_kept() -> None:
-    feed = GeneratorFeed(GenSourceConfig("Totals", Totals(9, fails_at=5)), b"")
+    feed = GeneratorFeed("Totals", Totals(9, fails_at=5), b"")
     run = feed.next_run()
     assert run is not None
     assert run.events == 6

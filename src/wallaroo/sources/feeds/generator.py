@@ -65,4 +65,4 @@ class GenSourceConfig(SourceConfig[Event]):
         return f"generator {type(self.gen_instance).__name__}"
 
     def open_feed(self, resume: bytes) -> Feed:
-        return GeneratorFeed(self, resume)
+        return GeneratorFeed(self.name, self.gen_instance, resume)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import time
-from typing import Any, Protocol
+from typing import Any
 
 from wallaroo.errors import UserCodeError
 from wallaroo.sources.failures import VALUE_CHARS, failure_of
@@ -15,22 +15,12 @@ CHUNK_S_MAX = 0.005
 RESUME_SHARE = 0.1  # the share of a generator's time spent on pickling it, at most
 
 
-class Generating(Protocol):
-    """The part of a generator source's configuration that a feed needs."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def gen_instance(self) -> Any: ...
-
-
 class GeneratorFeed:
     """The feed of a user's generator; its state before each run is kept in case it fails."""
 
-    def __init__(self, source: Generating, resume: bytes):
-        self._name = source.name
-        self._snapshot = resume or pickle.dumps((source.gen_instance, None, "new"))
+    def __init__(self, source: str, generator: object, resume: bytes):
+        self._name = source
+        self._snapshot = resume or pickle.dumps((generator, None, "new"))
         self._instance, self._value, self._state = pickle.loads(self._snapshot)
         self._run_began = time.monotonic()
         self._snapshot_s = 0.0
