@@ -16,8 +16,7 @@ import pytest
 
 from tests.unit.ingress.conftest import Running, wait_until
 from wallaroo.errors import PipelineError, UserCodeError
-from wallaroo.sources.feeds.generator import GenSourceConfig
-from wallaroo.sources.feeds.generator_feed import GeneratorFeed
+from wallaroo.sources.feeds.generator import GeneratorFeed, GenSourceConfig
 from wallaroo.spool import write_tail
 
 ROOT = str(Path(__file__).parents[3])
