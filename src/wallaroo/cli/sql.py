@@ -25,7 +25,6 @@ LIMIT_DEFAULT = 100
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "sql",
-        allow_abbrev=False,
         help="query the state and commits of a checkpoint with SQL",
         description=(
             "Query a checkpoint, of a stopped or a running application, with SQL (DuckDB): "

@@ -31,6 +31,7 @@ REPORT_S = 2.0  # between two lines of progress
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "state",
+        allow_abbrev=True,
         help="look at, save, verify, roll back and remove state in a checkpoint",
         description=(
             "Look at the state in a checkpoint, of a stopped or a running application: list, get, "
@@ -110,7 +111,7 @@ def _add_diff(verbs: Any) -> None:
 def _add_verb(
     verbs: Any, name: str, what: str, handler: Callable[[argparse.Namespace], None]
 ) -> argparse.ArgumentParser:
-    verb: argparse.ArgumentParser = verbs.add_parser(name, allow_abbrev=False, help=what)
+    verb: argparse.ArgumentParser = verbs.add_parser(name, help=what)
     verb.add_argument(
         "--checkpoint",
         type=checkpoint_folder,
@@ -138,7 +139,6 @@ def _add_app(verb: argparse.ArgumentParser) -> None:
 def _add_save(verbs: Any) -> None:
     verb: argparse.ArgumentParser = verbs.add_parser(
         "save",
-        allow_abbrev=False,
         help="save a checkpoint as a savepoint, to start other runs from",
         description=(
             "Save the state, the positions of sources and the identities of sinks of a stopped or "
