@@ -18,9 +18,14 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from wallaroo.api.serialization import hooks_of
-from wallaroo.checkpoints.inspection.difference import Change, changes
 from wallaroo.checkpoints.inspection.keyed import StoredEntry
-from wallaroo.checkpoints.inspection.reader import CheckpointReader, StateAt, ranges_text
+from wallaroo.checkpoints.inspection.reader import (
+    Change,
+    CheckpointReader,
+    StateAt,
+    changes,
+    ranges_text,
+)
 from wallaroo.checkpoints.inspection.step_forms import Loads, StepForms
 from wallaroo.checkpoints.inspection.values import DecodedValue, load_safely, text_of
 from wallaroo.cli.application.loading import import_application
