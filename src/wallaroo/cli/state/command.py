@@ -11,16 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from wallaroo.checkpoints.savepoints.saving import save
-from wallaroo.cli.state.looking import (
-    diff_command,
-    export_command,
-    get_command,
-    list_command,
-    open_files_allowed,
-)
+from wallaroo.cli.state.looking import diff_command, export_command, get_command, list_command
 from wallaroo.cli.state.upkeep import add_drop, add_load, add_rename, add_rollback, add_verify
 from wallaroo.cli.terminal.formatting import counted, duration
 from wallaroo.cli.terminal.options import whole
+from wallaroo.processes.open_files import allow_many_files
 from wallaroo.state.store.stored_checkpoint import checkpoint_folder
 
 LIMIT_DEFAULT = 100  # lines of a list shown by default
@@ -156,7 +151,7 @@ def _add_save(verbs: Any) -> None:
 def save_command(options: argparse.Namespace) -> None:
     """Save a checkpoint; print progress, and what was saved."""
     os.nice(NICENESS)
-    open_files_allowed()
+    allow_many_files()
     begun_s = time.monotonic()
     reported_s = begun_s
 
