@@ -242,11 +242,8 @@ class SeveralSpools(SourceLog):
             f"{host.key}/"
             for host in self._hosts
             if host.key in parts
-            and (not host.is_there or self._returned_at(host) > parts[host.key].events)
+            and (not host.is_there or host.parts[self._source].returned_at > parts[host.key].events)
         )
-
-    def _returned_at(self, host: IngressHost) -> int:
-        return host.parts[self._source].returned_at
 
     def ended(self, partitions: Collection[str], position: Position) -> Collection[str]:
         parts = _Parts.of(position).parts

@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -299,7 +300,8 @@ class LocalCluster:
                 host = self._places.host_of_worker(number)
                 record = self._record()
                 child = self._daemons.start_worker(
-                    name, host, cores, memory, record.url, record.secret, self._wrapper(number)
+                    *(name, host, cores, memory, record.url, record.secret),
+                    partial(self._places.command_of_worker, number),
                 )
                 started.append(WorkerRecord(number, host, cores, memory, self._adopt(name, child)))
                 state.write(self.folder, record.with_worker(started[-1]))
@@ -309,9 +311,6 @@ class LocalCluster:
                 kill(worker, self._daemons.marks_of(worker.name))
                 state.write(self.folder, self._record().without_worker(worker.name))
             raise
-
-    def _wrapper(self, number: int) -> Callable[[tuple[str, ...]], tuple[str, ...]]:
-        return lambda command: self._places.command_of_worker(number, command)
 
     def _adopt(self, name: str, child: subprocess.Popen[bytes]) -> Process:
         self._children.append(child)
