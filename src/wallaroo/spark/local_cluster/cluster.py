@@ -60,7 +60,6 @@ class LocalCluster:
         self._children: list[subprocess.Popen[bytes]] = []
 
     # -- starting and stopping
-    # ----------------------------------------------------------------------------------------------
 
     @classmethod
     def start(
@@ -118,7 +117,6 @@ class LocalCluster:
         self.stop()
 
     # -- the workers
-    # ----------------------------------------------------------------------------------------------
 
     @property
     def url(self) -> str:
@@ -166,7 +164,6 @@ class LocalCluster:
             kill(self._worker(record, name), self._daemons.marks_of(name))
 
     # -- the master
-    # ----------------------------------------------------------------------------------------------
 
     def kill_master(self) -> None:
         """Kill the Master by SIGKILL; Workers and applications stay and wait for it."""
@@ -193,7 +190,6 @@ class LocalCluster:
         return look(self.folder, record)
 
     # -- records
-    # ----------------------------------------------------------------------------------------------
 
     def _record(self) -> ClusterRecord:
         record = state.read(self.folder)
@@ -235,7 +231,6 @@ class LocalCluster:
         return worker
 
     # -- preconditions
-    # ----------------------------------------------------------------------------------------------
 
     def _refuse_if_running(self) -> None:
         record = state.read(self.folder)
@@ -264,7 +259,6 @@ class LocalCluster:
             )
 
     # -- processes
-    # ----------------------------------------------------------------------------------------------
 
     def _start_master_anywhere(self, record: ClusterRecord, port: int) -> None:
         """Start the Master; retry at another port if a program takes a free one first."""
