@@ -7,12 +7,12 @@ import pickle
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from wallaroo.engine.operators.windows import machine_of
 from wallaroo.engine.stores.pane_state import PaneState
 from wallaroo.engine.stores.sorted_state import Groups
 from wallaroo.steps.windows.aggregation import calls_of
 from wallaroo.steps.windows.entries import Live, order_of
 from wallaroo.steps.windows.interface import Clock, Machine, MachineContext
-from wallaroo.steps.windows.machine import machine_of
 from wallaroo.steps.windows.pane_entries import LivePanes
 from wallaroo.steps.windows.spec import FINAL_WATERMARK, NO_WATERMARK, WindowSpec
 from wallaroo.testing.local_runner.entries import MemoryEntries as StoredInMemory

@@ -27,8 +27,25 @@ from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.sinks.interface import SinkConfig
 from wallaroo.sinks.wrapped_encoder import AS_IT_IS, WrappedEncoder
 from wallaroo.steps.kinds import Encoder
-from wallaroo.steps.letters import FIELDS
 
+# those of dead letters: events that failed, with what is known about each
+FIELDS = (
+    "application",
+    "step",
+    "kind",
+    "place",
+    "batch",
+    "source",
+    "record",
+    "key",
+    "about",
+    "event",
+    "frame_hex",
+    "frame_bytes",
+    "event_pickle",
+    "error",
+    "traceback",
+)
 _missing_dead_letters: ContextVar[Any] = ContextVar("_missing_dead_letters", default=None)
 
 

@@ -41,6 +41,7 @@ HOW = {
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "cluster",
+        allow_abbrev=True,
         help="a Spark cluster on this machine, for trying things out",
         description=(
             "A Spark cluster on this machine: Spark's own master and workers, each worker "
@@ -106,7 +107,7 @@ def _add_remove_worker(verbs: Any) -> None:
 def _add_verb(
     verbs: Any, name: str, what: str, handler: Callable[[argparse.Namespace], None]
 ) -> argparse.ArgumentParser:
-    verb: argparse.ArgumentParser = verbs.add_parser(name, allow_abbrev=False, help=what)
+    verb: argparse.ArgumentParser = verbs.add_parser(name, help=what)
     verb.add_argument(
         "--dir",
         type=Path,

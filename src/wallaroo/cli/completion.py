@@ -15,7 +15,6 @@ import shtab
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "completion",
-        allow_abbrev=False,
         help="print a script that completes commands and options in bash or zsh",
         description=(
             "Print a script for the shell. Add to ~/.bashrc or ~/.zshrc: "

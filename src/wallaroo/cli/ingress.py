@@ -21,7 +21,6 @@ from wallaroo.network.tls import TLS
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "ingress",
-        allow_abbrev=False,
         help="receive a run's TCP sources on this host, too",
         description=(
             "Receive the TCP sources of a run on this host, too: what clients send is stored in "

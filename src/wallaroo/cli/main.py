@@ -119,6 +119,7 @@ def build_parser(commands: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
     """Build the parser of some commands, by default of all."""
     parser = CommandParser(
         prog="wallaroo",
+        allow_abbrev=True,
         description=(
             "Run stream processing applications written against Wallaroo's Python API on "
             "Apache Spark."

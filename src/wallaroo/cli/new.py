@@ -25,7 +25,6 @@ SUFFIX = ".tmpl"  # they are not valid Python before their name is filled in
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "new",
-        allow_abbrev=False,
         help="create a folder with an application, its test and sample data",
         description="Create a folder NAME with an application, its test and sample data.",
     )

@@ -37,7 +37,6 @@ INCOMPATIBLE = 1
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "plan",
-        allow_abbrev=False,
         help="compare an application with a checkpoint",
         description=(
             "Report whether an application can continue from a checkpoint, and if not, why. "

@@ -20,7 +20,6 @@ from wallaroo.state.replication.keeper import keep
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "replica",
-        allow_abbrev=False,
         help="keep a copy of a checkpoint on this host, for --durability replicated",
         description=(
             "Keep a copy of another host's checkpoint in FOLDER, which is empty at first. A run "

@@ -28,7 +28,6 @@ def add_parser(subparsers: Any) -> None:
     """Add ``graph`` and ``explain`` to the commands."""
     graph = subparsers.add_parser(
         "graph",
-        allow_abbrev=False,
         help="show an application's sources, steps, shuffles and sinks",
         epilog=EPILOG,
     )
@@ -36,7 +35,6 @@ def add_parser(subparsers: Any) -> None:
     graph.set_defaults(handler=show_graph)
     explanation = subparsers.add_parser(
         "explain",
-        allow_abbrev=False,
         help="show the stages an application runs in, and why",
         epilog=EPILOG,
     )

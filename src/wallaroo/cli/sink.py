@@ -20,13 +20,10 @@ from wallaroo.state.store.stored_checkpoint import checkpoint_folder
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "sink", allow_abbrev=False, help="give up output of a TCP sink that is damaged"
-    )
+    parser = subparsers.add_parser("sink", help="give up output of a TCP sink that is damaged")
     verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     skip = verbs.add_parser(
         "skip",
-        allow_abbrev=False,
         help="skip one batch of a sink's output",
         description=(
             "Skip one batch of a TCP sink's committed output that is damaged or missing, and "

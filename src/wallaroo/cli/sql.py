@@ -12,10 +12,11 @@ import json
 import sys
 from typing import Any
 
-from wallaroo.cli.state.looking import loads_of, open_files_allowed
+from wallaroo.cli.state.looking import loads_of
 from wallaroo.cli.terminal.formatting import print_table
 from wallaroo.cli.terminal.options import whole
 from wallaroo.errors import optional_library
+from wallaroo.processes.open_files import allow_many_files
 from wallaroo.state.store.stored_checkpoint import checkpoint_folder
 from wallaroo.user_code.references import load
 
@@ -25,7 +26,6 @@ LIMIT_DEFAULT = 100
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "sql",
-        allow_abbrev=False,
         help="query the state and commits of a checkpoint with SQL",
         description=(
             "Query a checkpoint, of a stopped or a running application, with SQL (DuckDB): "
@@ -62,7 +62,7 @@ def add_parser(subparsers: Any) -> None:
 
 def sql_command(options: argparse.Namespace) -> None:
     """Run the query and print its rows."""
-    open_files_allowed()
+    allow_many_files()
     loads = loads_of(options.app)
     with optional_library("`wallaroo sql`", "duckdb", "where this command runs"):
         ask = load("wallaroo.checkpoints.tables.query:ask")

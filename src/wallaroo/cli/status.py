@@ -36,7 +36,6 @@ def add_parser(subparsers: Any) -> None:
     names = "\n".join(f"  {name:<28}{what}" for name, what in QUERIES.items())
     parser = subparsers.add_parser(
         "status",
-        allow_abbrev=False,
         help="show the status of a running application",
         usage="wallaroo status [-h] [--json] [--limit N] [WHERE] [QUERY]",
         description=(

@@ -42,7 +42,6 @@ PROCESSES_SHOWN = 8
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "top",
-        allow_abbrev=False,
         help="watch a running application: rates, lag, latency, hot steps and keys, processes",
         description="Watch a running application from another terminal; q or Ctrl-C ends it.",
     )

@@ -42,7 +42,6 @@ from wallaroo.network.tls import TLS
 from wallaroo.network.tls_sockets import Address
 from wallaroo.processes.supervisor import Child, Log, how_it_ended, stop
 from wallaroo.sources.interface import FedBy, SourceConfig
-from wallaroo.sources.listening import Listening
 from wallaroo.spool import folder_of
 from wallaroo.spool.remote.server import RangeConfig
 from wallaroo.spool.remote.wire import SECRET_BYTES
@@ -180,8 +179,15 @@ class Feeders:
         any_port = {source.name: 0 for source, at in listening if at.can_acknowledge}
         ports = {**(any_port if options.is_acknowledged else {}), **options.ack_ports}
         return tuple(
-            replace(
-                _ingress_source(source, at, spool_root, ports.get(source.name)),
+            IngressSource(
+                source.name,
+                at.host,
+                at.port,
+                str(folder_of(spool_root, source.name)),
+                source.wire_framing,
+                ports.get(source.name),
+                at.tls,
+                at.connector,
                 durability=options.levels.get(source.name),
             )
             for source, at in listening
@@ -380,16 +386,6 @@ def _failure(child: Child, word: str, content: Any) -> WallarooError:
         )
     return InternalError(
         f"the process of {child.name} ended with code {code}; its output is in the log above."
-    )
-
-
-def _ingress_source(
-    source: SourceConfig, at: Listening, spool_root: Path, ack_port: int | None
-) -> IngressSource:
-    folder = str(folder_of(spool_root, source.name))
-    framing = source.wire_framing
-    return IngressSource(
-        source.name, at.host, at.port, folder, framing, ack_port, at.tls, at.connector
     )
 
 

@@ -103,7 +103,8 @@ class SourceListener(Listener):
             return 0
         except FrameError as error:
             head = connection.unfinished_head
-            self._reject(connection, f"{error}; first bytes {head.hex(' ')}{self._hint(head)}")
+            hint = text_hint(self.source.framing, head)
+            self._reject(connection, f"{error}; first bytes {head.hex(' ')}{hint}")
             return 0
         except OSError as error:
             self._leave(connection, f": {error.strerror}")
@@ -122,9 +123,6 @@ class SourceListener(Listener):
             connection.visitor.prove()
         if not connection.stream:
             self.unanswered_events += events
-
-    def _hint(self, head: bytes) -> str:
-        return text_hint(self.source.framing, head)
 
     def _reject(self, connection: Connection, what: str) -> None:
         self._store.rejected += 1

@@ -11,8 +11,7 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from wallaroo.processes.package import PACKAGE_ROOT
-
+PACKAGE_ROOT = Path(__file__).parents[1]
 # For programs in Java that compute little: the small collector and the quick compiler halve their
 # start and save 30 MB of each (docs/cluster.md).
 SMALL_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"

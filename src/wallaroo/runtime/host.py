@@ -119,29 +119,15 @@ class Host(TaskRunner, Protocol):
 class OnThisMachine:
     """The members of a host whose tasks run on this machine: all of them, always."""
 
-    @property
-    def is_local(self) -> bool:
-        return True
-
-    @property
-    def serve_on(self) -> str | None:
-        return None
-
-    @property
-    def reachable_as(self) -> str:
-        return "127.0.0.1"
-
-    @property
-    def allocation(self) -> str:
-        return ""
+    is_local = True
+    serve_on: str | None = None
+    reachable_as = "127.0.0.1"
+    allocation = ""
+    workers_killed = 0
 
     @property
     def waiting_for(self) -> str:
         return ""
-
-    @property
-    def workers_killed(self) -> int:
-        return 0
 
     def batch_done(self, job: BatchJob, reports: Sequence[TaskReport], seconds: float) -> str:
         return ""

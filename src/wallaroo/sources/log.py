@@ -28,7 +28,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from wallaroo.errors import InternalError
 from wallaroo.instrumentation.tuning import DEFAULT
@@ -177,6 +177,12 @@ class Backfill(NamedTuple):
 class SourceLog(ABC):
     """One source of a run as a log.  Picklable: workers get a copy."""
 
+    # its planned positions count events; if not, commits count the events read
+    counts_events: ClassVar[bool] = True
+    # a process that fills the log wakes a run that waits (``spool.waking``); a log that does not is
+    # polled at intervals
+    wakes: ClassVar[bool] = False
+
     @abstractmethod
     def beginning(self) -> Position:
         """Return the position at which an application without a commit begins."""
@@ -251,11 +257,6 @@ class SourceLog(ABC):
         return None
 
     @property
-    def counts_events(self) -> bool:
-        """Return whether planned positions count events; if not, commits count the events read."""
-        return True
-
-    @property
     def skips_gaps(self) -> bool:
         """Return whether `advance` counts events even if the places between positions are more."""
         return False
@@ -310,14 +311,6 @@ class SourceLog(ABC):
 
     def rewind(self, position: Position) -> None:  # noqa: B027  # a log may keep no note of its reader
         """Return to an older position, as if nothing after it was committed."""
-
-    @property
-    def wakes(self) -> bool:
-        """Return whether a process that fills the log wakes a run that waits (``spool.waking``).
-
-        A log that does not is polled at intervals.
-        """
-        return False
 
     def backlog_bytes(self, position: Position, head: Head) -> int:
         """Return the approximate number of bytes between a position and the head; 0 if unknown."""

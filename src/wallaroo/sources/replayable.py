@@ -54,6 +54,7 @@ class ReplayableSource(SourceConfig[Event]):
 
     kind: ClassVar[str] = "replayable"
     fed_by: ClassVar[FedBy] = FedBy.ITSELF
+    has_plain_payloads: ClassVar[bool] = False
     has_one_order: ClassVar[bool] = False
     look_s: ClassVar[float] = 0.05  # how long an answer of `end` remains valid
 
@@ -109,10 +110,6 @@ class ReplayableSource(SourceConfig[Event]):
     @property
     def label(self) -> str:
         return f"replayable {type(self).__name__}"
-
-    @property
-    def has_plain_payloads(self) -> bool:
-        return False
 
     def open_log(self, context: LogContext) -> SourceLog:
         return OwnLog(self, context.until_now)

@@ -65,6 +65,7 @@ class SpoolPlaces(Protocol):
 class SpoolLog(SourceLog):
     """The log of a fed source; see the module's docstring."""
 
+    wakes = True
     source: str
     folder: Path
     checkpoint: str
@@ -211,10 +212,6 @@ class SpoolLog(SourceLog):
         if self.folder.exists():
             back = boundary_of(position)
             write_tail(self.folder, back, min(back, read_released(self.folder)))
-
-    @property
-    def wakes(self) -> bool:
-        return True
 
     def backlog_bytes(self, position: Position, head: Head) -> int:
         return SpoolOffset.of(head.position.place).byte - SpoolOffset.of(position.place).byte

@@ -41,9 +41,3 @@ Losses = dict[tuple[str, str], int]  # (step name, loss) -> count
 def uncounted(loss: Loss) -> Cell:
     """Return a count that is never read."""
     return UNCOUNTED
-
-
-def add_losses(total: Losses, more: Losses) -> None:
-    """Add the counts of one part to those of another."""
-    for place, count in more.items():
-        total[place] = total.get(place, 0) + count

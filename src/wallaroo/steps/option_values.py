@@ -6,7 +6,7 @@ Where it runs: where the application is built; pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 # what HTTP allows (RFC 9110, 5.1 and 5.5)
@@ -61,6 +61,25 @@ def names_twice(names: tuple[Any, ...]) -> str:
     ('a', '')
     """
     return next((name for name in names if names.count(name) > 1), "")
+
+
+def check_choice(config: Configuration, option: str, choices: Sequence[str]) -> None:
+    """Raise WallarooParameterError if an option is not one of some words."""
+    value = getattr(config, option)
+    if value not in choices:
+        fix = f"Write {' or '.join(map(repr, choices))}."
+        raise config._wrong(f"{option}={value!r} is unknown.", fix)
+
+
+def keep_port(config: Configuration, value: Any) -> None:
+    """Keep ``port`` as a number; raise WallarooParameterError if ``value`` is not one."""
+    try:
+        port = int(value)
+    except (TypeError, ValueError):
+        port = 0
+    if not 0 < port < 65536:
+        raise config._wrong(f"{value!r} is not a port.", "Give a number from 1 to 65535.")
+    object.__setattr__(config, "port", port)
 
 
 def keep_dict(config: Configuration, option: str) -> None:

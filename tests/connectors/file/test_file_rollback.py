@@ -18,6 +18,7 @@ from tests.connectors.file.files import (
 )
 from tests.forks import Forks
 from tests.unit.sinks.identities import CHECKPOINT, commit_of, history_to
+from wallaroo.checkpoints.maintenance.rollback import roll_back_sinks
 from wallaroo.connectors.file.sidecar import ENDS_KEPT
 from wallaroo.connectors.file.sink import FileSinkConfig
 from wallaroo.connectors.stdout.sink import StdoutSinkConfig
@@ -26,7 +27,6 @@ from wallaroo.connectors.tcp.sink import TCPSinkConfig
 from wallaroo.durable.commit_id import CommitId
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.sinks.interface import SinkConfig
-from wallaroo.sinks.rollback import roll_back_sinks
 
 WITHOUT_OUTPUT = 2  # this batch has none
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.unit.sources.own import copying
-from wallaroo.connectors.udp.receiver import dropped
+from wallaroo.connectors.udp.source import dropped
 from wallaroo.errors import PeerError, WallarooParameterError
 from wallaroo.options import RunOptions
 from wallaroo.runtime.in_process import InProcessHost

@@ -15,6 +15,7 @@ import pytest
 
 import wallaroo
 from tests.conformance.apps.tolerant import Count
+from wallaroo.api.building import FIELDS
 from wallaroo.engine.failures.dead_letters import (
     EVENT_BYTES_MAX,
     TRACE_CHARS_MAX,
@@ -30,7 +31,6 @@ from wallaroo.monitoring.metrics.failed_events import (
     failure_lines,
     gather_failures,
 )
-from wallaroo.steps.letters import FIELDS
 from wallaroo.testing import LocalApplication, run_local
 
 

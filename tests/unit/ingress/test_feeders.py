@@ -16,8 +16,7 @@ import pytest
 
 from tests.unit.ingress.conftest import Running, wait_until
 from wallaroo.errors import PipelineError, UserCodeError
-from wallaroo.sources.feeds.generator import GenSourceConfig
-from wallaroo.sources.feeds.generator_feed import GeneratorFeed
+from wallaroo.sources.feeds.generator import GeneratorFeed, GenSourceConfig
 from wallaroo.spool import write_tail
 
 ROOT = str(Path(__file__).parents[3])
@@ -125,7 +124,7 @@ def test_a_generators_exception_is_a_user_error_behind_everything_it_made(runnin
 
 
 def test_a_call_that_failed_leaves_no_mark_on_what_is_kept() -> None:
-    feed = GeneratorFeed(GenSourceConfig("Totals", Totals(9, fails_at=5)), b"")
+    feed = GeneratorFeed("Totals", Totals(9, fails_at=5), b"")
     run = feed.next_run()
     assert run is not None
     assert run.events == 6

@@ -14,7 +14,7 @@ from wallaroo.connectors.kafka.brokers import TopicsQuery
 from wallaroo.connectors.kafka.log import KafkaLog
 from wallaroo.errors import PeerError
 from wallaroo.runtime.lifecycle import observer
-from wallaroo.runtime.lifecycle.outages import Outage
+from wallaroo.runtime.lifecycle.observer import Outage
 from wallaroo.runtime.lifecycle.process_usage import SAMPLE_S, ProcessUsage
 
 BEGAN = 1_700_000_000.0  # 22:13:20 UTC

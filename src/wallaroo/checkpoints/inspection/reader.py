@@ -19,7 +19,7 @@ from pathlib import Path
 
 from wallaroo.checkpoints.inspection.keyed import StoredEntry, keyed, step_of
 from wallaroo.checkpoints.inspection.step_forms import StepForms
-from wallaroo.engine.blocks.keys import Key, encode_key, group_of
+from wallaroo.engine.blocks.keys import Key, decode_key, encode_key, group_of
 from wallaroo.errors import CheckpointError
 from wallaroo.state.log.commits import Commit, CommitLog, DeltaRef
 from wallaroo.state.log.delta import Row, latest
@@ -271,3 +271,25 @@ def ranges_text(numbers: list[int]) -> str:
         else:
             runs.append([number])
     return ", ".join(" to ".join(map(str, run)) for run in runs)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Change of one key's state; ``old`` None: added, ``new`` None: removed."""
+
+    step: str
+    key: Key
+    old: StoredEntry | None
+    new: StoredEntry | None
+
+
+def changes(old: StateAt, new: StateAt, step: str | None = None) -> Iterator[Change]:
+    """Yield the changes between commits, of one step if named, by key group."""
+    for group in range(max(old.groups, new.groups)):
+        before = old.keyed(group) if group < old.groups else {}
+        after = new.keyed(group) if group < new.groups else {}
+        for name, key in sorted(before.keys() | after.keys()):
+            was = before.get((name, key))
+            now = after.get((name, key))
+            if was != now and step in (None, name):
+                yield Change(name, decode_key(key), was, now)

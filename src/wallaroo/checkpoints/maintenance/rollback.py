@@ -16,17 +16,20 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from wallaroo.checkpoints.inspection.compatibility import look, planned_key_groups
 from wallaroo.checkpoints.inspection.reader import CheckpointReader, ranges_text
 from wallaroo.dataflow.plan.json import Verdict
 from wallaroo.dataflow.plan.model import Plan
+from wallaroo.durable.commit_id import CommitId
 from wallaroo.errors import CheckpointError
 from wallaroo.instrumentation.faults import fault_point
-from wallaroo.sinks.rollback import roll_back_sinks
+from wallaroo.sinks.interface import CANNOT_FOLLOW, SinkCommitter, SinkConfig
 from wallaroo.sources.log import LogContext, Position, SourceLog, from_stored
 from wallaroo.state.checkpoint import ROLLBACK, Checkpoint, open_checkpoint
 from wallaroo.state.log.commits import Commit
@@ -178,4 +181,48 @@ def _require_input(logs: Logs, positions: Mapping[str, Position], commit: Commit
         raise CheckpointError(
             f"these sources cannot follow back to commit {commit.batch}:\n{listed}\nNothing was "
             f"touched. `wallaroo run --retain-commits N` keeps the input of more commits."
+        )
+
+
+def roll_back_sinks(
+    sinks: Mapping[str, SinkConfig],
+    outbox: Path,
+    to: CommitId,
+    tokens: Mapping[str, Sequence[Any]],
+    *,
+    is_durable: bool,
+    before_first: Callable[[], None] = lambda: None,
+) -> None:
+    """Move every sink's visible output back to what it was after commit ``to``.
+
+    ``tokens`` are that commit's, by sink; ``before_first`` is called once every sink has reported
+    that it can follow, before the first one is touched.  Raises CheckpointError, with nothing
+    touched, that names every sink that cannot follow and why.
+    """
+    fixed = {name: CANNOT_FOLLOW for name, config in sinks.items() if not config.can_roll_back}
+    _refuse(sinks, fixed)
+    with ExitStack() as closing:
+        committers: dict[str, SinkCommitter] = {}
+        for name, config in sinks.items():
+            committers[name] = config.committer(name, outbox / name, is_durable)
+            closing.callback(committers[name].close, 0.0)
+        reasons: dict[str, str] = {}
+        for name, committer in committers.items():
+            try:
+                committer.check_rollback(to, tokens.get(name, ()))
+            except CheckpointError as error:
+                reasons[name] = str(error)
+        _refuse(sinks, reasons)
+        before_first()
+        for name, committer in committers.items():
+            committer.rollback(to, tokens.get(name, ()))
+
+
+def _refuse(sinks: Mapping[str, SinkConfig], reasons: Mapping[str, str]) -> None:
+    if reasons:
+        listed = "\n".join(
+            f"  - {name} ({sinks[name].label}): {why}" for name, why in reasons.items()
+        )
+        raise CheckpointError(
+            f"These sinks cannot follow the checkpoint back:\n{listed}\nNothing was touched."
         )

@@ -11,12 +11,46 @@ from pathlib import Path
 
 from wallaroo.checkpoints.maintenance.check_log import check_log, read_commits
 from wallaroo.checkpoints.maintenance.check_outputs import check_outputs
-from wallaroo.checkpoints.maintenance.check_plan import check_plan
-from wallaroo.checkpoints.maintenance.check_savepoint import check_savepoint
 from wallaroo.checkpoints.maintenance.check_spool import check_spool
 from wallaroo.checkpoints.maintenance.check_view import check_view
 from wallaroo.checkpoints.maintenance.survey import Checker, Damage, Survey
-from wallaroo.state.log.layout import read_identity
+from wallaroo.checkpoints.savepoints.manifest import damages
+from wallaroo.checkpoints.savepoints.places import read_manifest
+from wallaroo.errors import CheckpointError
+from wallaroo.state.log.layout import PLAN, SAVEPOINT, read_identity, read_plan
+
+PLAN_REFUSED = (
+    "No run starts from this checkpoint. Restore the file from a backup of the checkpoint, or "
+    "remove it: the next run then compares nothing."
+)
+SAVEPOINT_REFUSED = "No run starts from this savepoint. Use another one."
+
+
+def check_plan(survey: Survey) -> Iterator[Damage]:
+    """Read the plan, unless it was removed, which is a way out of damage."""
+    try:
+        read_plan(survey.root)
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError) as error:
+        if survey.commits:
+            yield Damage(PLAN, str(error), PLAN_REFUSED)
+
+
+def check_savepoint(survey: Survey) -> Iterator[Damage]:
+    """Compare every file with the manifest, if the folder is a savepoint."""
+    if not (survey.root / SAVEPOINT).exists():
+        return
+    try:
+        manifest = read_manifest(str(survey.root))
+    except CheckpointError as error:
+        yield Damage(SAVEPOINT, str(error), SAVEPOINT_REFUSED)
+        return
+    for file in manifest.files:
+        survey.note("saved files", file.size)
+    for name, defect in damages(survey.root, manifest):
+        yield Damage(name, defect, SAVEPOINT_REFUSED)
+
 
 # in this order; the first one reads the commits for those after it
 CHECKERS: tuple[Checker, ...] = (

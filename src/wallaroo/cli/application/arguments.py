@@ -42,7 +42,7 @@ def add_app(parser: argparse.ArgumentParser, add_options: AddOptions) -> None:
 
 def trailing_parser(command: str, app: str, add_options: AddOptions) -> argparse.ArgumentParser:
     """Return the parser for a command's own options after APP."""
-    parser = CommandParser(prog=f"wallaroo {command} {app}", allow_abbrev=False, add_help=False)
+    parser = CommandParser(prog=f"wallaroo {command} {app}", add_help=False)
     add_options(parser)
     parser.add_argument(
         "-h", "--help", action="store_true", help="show these options and the application's"

@@ -45,7 +45,6 @@ STOP_S = 2.0  # for the batch under way, at a reload and Ctrl-C; it may sit at a
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "dev",
-        allow_abbrev=False,
         help="run an application in one process, without Spark; reload it when it is saved",
         description=(
             "Run an application in one process, without Spark, and again whenever its files "

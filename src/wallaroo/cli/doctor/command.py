@@ -57,7 +57,6 @@ LOOPBACK_SECONDS_MAX = 5.0
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "doctor",
-        allow_abbrev=False,
         help="check that this machine can run applications",
         description=(
             "Check Java, Python, packages, ports, disk, cores and memory. Ends with 1 if "

@@ -44,7 +44,6 @@ STOP_S_MAX = 90.0
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "profile",
-        allow_abbrev=False,
         help="show where an application's time and memory go",
         description=(
             "Show each step's share of the time, rates, shuffled bytes, the keys that take most, "

@@ -31,7 +31,9 @@ FLUSH_S = 0.2  # how long printed output may stay in the buffer
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
-        "receive", help="print, save or count output: over TCP, or of a Kafka topic"
+        "receive",
+        allow_abbrev=True,
+        help="print, save or count output: over TCP, or of a Kafka topic",
     )
     _add_origin(parser)
     _add_form(parser)

@@ -388,39 +388,28 @@ def latency_target(text: str) -> Latency | float:
     """Parse a target in milliseconds, or a former mode."""
     if text in tuple(Latency):
         return Latency(text)
-    try:
-        target_ms = float(text.removesuffix("ms"))
-    except ValueError:
-        target_ms = 0.0
-    if not (target_ms > 0 and math.isfinite(target_ms)):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a target: give milliseconds above 0, such as 50"
-        )
-    return target_ms
+    what = "a target: give milliseconds above 0, such as 50"
+    return _above_zero(text, text.removesuffix("ms"), what)
 
 
 def _speed(text: str) -> float:
-    try:
-        speed = float(text.removesuffix("x"))
-    except ValueError:
-        speed = 0.0
-    if not (speed > 0 and math.isfinite(speed)):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a speed: give 1x, 10x or 0.5x, for example"
-        )
-    return speed
+    return _above_zero(text, text.removesuffix("x"), "a speed: give 1x, 10x or 0.5x, for example")
 
 
 def _rate(text: str) -> float:
+    what = "a rate: give events per second, such as 5000"
+    return _above_zero(text, text.replace(",", ""), what)
+
+
+def _above_zero(text: str, number: str, what: str) -> float:
+    """Parse the number of an option's text; ``what`` it is and has to be."""
     try:
-        per_s = float(text.replace(",", ""))
+        value = float(number)
     except ValueError:
-        per_s = 0.0
-    if not (per_s > 0 and math.isfinite(per_s)):
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a rate: give events per second, such as 5000"
-        )
-    return per_s
+        value = 0.0
+    if not (value > 0 and math.isfinite(value)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
+    return value
 
 
 def _tls(certificate: str | None, key: str | None, options: str) -> TLS | None:

@@ -50,7 +50,6 @@ Start = Callable[[Application, argparse.Namespace], RunHandle]
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "run",
-        allow_abbrev=False,
         help="run an application",
         description="Run an application on Spark.",
         epilog=EPILOG,

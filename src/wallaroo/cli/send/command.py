@@ -40,7 +40,9 @@ FORMS = ("lines", "frames", "raw")
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = subparsers.add_parser(
-        "send", help="send frames, lines or numbers to an application over TCP, or to Kafka"
+        "send",
+        allow_abbrev=True,
+        help="send frames, lines or numbers to an application over TCP, or to Kafka",
     )
     _add_messages(parser)
     _add_form(parser)

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from wallaroo.checkpoints.savepoints.saving import save
 from wallaroo.cli.state.looking import diff_command, export_command, get_command, list_command
-from wallaroo.cli.state.saving import add_save
 from wallaroo.cli.state.upkeep import add_drop, add_load, add_rename, add_rollback, add_verify
+from wallaroo.cli.terminal.formatting import counted, duration
 from wallaroo.cli.terminal.options import whole
+from wallaroo.processes.open_files import allow_many_files
 from wallaroo.state.store.stored_checkpoint import checkpoint_folder
 
 LIMIT_DEFAULT = 100  # lines of a list shown by default
+NICENESS = 10  # the application comes first
+REPORT_S = 2.0  # between two lines of progress
 
 
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "state",
+        allow_abbrev=True,
         help="look at, save, verify, roll back and remove state in a checkpoint",
         description=(
             "Look at the state in a checkpoint, of a stopped or a running application: list, get, "
@@ -31,7 +39,7 @@ def add_parser(subparsers: Any) -> None:
     _add_get(verbs)
     _add_export(verbs)
     _add_diff(verbs)
-    add_save(verbs)
+    _add_save(verbs)
     add_verify(verbs)
     add_rollback(verbs)
     add_drop(verbs)
@@ -98,7 +106,7 @@ def _add_diff(verbs: Any) -> None:
 def _add_verb(
     verbs: Any, name: str, what: str, handler: Callable[[argparse.Namespace], None]
 ) -> argparse.ArgumentParser:
-    verb: argparse.ArgumentParser = verbs.add_parser(name, allow_abbrev=False, help=what)
+    verb: argparse.ArgumentParser = verbs.add_parser(name, help=what)
     verb.add_argument(
         "--checkpoint",
         type=checkpoint_folder,
@@ -120,4 +128,43 @@ def _add_commit(verb: argparse.ArgumentParser) -> None:
 def _add_app(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--app", metavar="APP", help="import the application and read state with its own classes"
+    )
+
+
+def _add_save(verbs: Any) -> None:
+    verb: argparse.ArgumentParser = verbs.add_parser(
+        "save",
+        help="save a checkpoint as a savepoint, to start other runs from",
+        description=(
+            "Save the state, the positions of sources and the identities of sinks of a stopped or "
+            "a running application as they are at its newest commit, with the input that waits. "
+            "Nothing is locked. `wallaroo run --from-savepoint` starts from it."
+        ),
+    )
+    verb.add_argument(
+        "checkpoint", metavar="CHECKPOINT", help="what wallaroo run --checkpoint was given"
+    )
+    verb.add_argument("target", metavar="TARGET", help="a new or empty folder, or s3://BUCKET/PATH")
+    verb.set_defaults(handler=save_command)
+
+
+def save_command(options: argparse.Namespace) -> None:
+    """Save a checkpoint; print progress, and what was saved."""
+    os.nice(NICENESS)
+    allow_many_files()
+    begun_s = time.monotonic()
+    reported_s = begun_s
+
+    def report(line: str) -> None:
+        nonlocal reported_s
+        if time.monotonic() - reported_s >= REPORT_S:
+            reported_s = time.monotonic()
+            print(line, file=sys.stderr, flush=True)
+
+    manifest = save(options.checkpoint, options.target, report)
+    took = duration(time.monotonic() - begun_s)
+    files = counted(len(manifest.files), "file")
+    print(
+        f"saved commit {manifest.commit} in {options.target}: {files}, {manifest.size:,} bytes, "
+        f"in {took}"
     )

@@ -10,7 +10,6 @@ import contextlib
 import heapq
 import json
 import pickle
-import resource
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -18,9 +17,14 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from wallaroo.api.serialization import hooks_of
-from wallaroo.checkpoints.inspection.difference import Change, changes
 from wallaroo.checkpoints.inspection.keyed import StoredEntry
-from wallaroo.checkpoints.inspection.reader import CheckpointReader, StateAt, ranges_text
+from wallaroo.checkpoints.inspection.reader import (
+    Change,
+    CheckpointReader,
+    StateAt,
+    changes,
+    ranges_text,
+)
 from wallaroo.checkpoints.inspection.step_forms import Loads, StepForms
 from wallaroo.checkpoints.inspection.values import DecodedValue, load_safely, text_of
 from wallaroo.cli.application.loading import import_application
@@ -29,6 +33,7 @@ from wallaroo.cli.terminal.formatting import print_table, utc_text
 from wallaroo.engine.blocks.keys import Key, decode_key, encode_key
 from wallaroo.engine.stores.last_use import without_last_use
 from wallaroo.errors import CheckpointError, PeerError
+from wallaroo.processes.open_files import allow_many_files
 from wallaroo.state.log.commits import Commit
 
 PACKED_NOTE = (
@@ -269,15 +274,8 @@ def _describe(change: Change, showing: Show) -> tuple[str, str]:
 
 
 def _open(options: argparse.Namespace) -> CheckpointReader:
-    open_files_allowed()
+    allow_many_files()
     return CheckpointReader(options.checkpoint)
-
-
-def open_files_allowed() -> None:
-    """Allow this process the many open files that a commit needs."""
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _state_at(reader: CheckpointReader, batch: int | None, step: str | None) -> StateAt:

@@ -144,7 +144,7 @@ def _add_verb(
 ) -> argparse.ArgumentParser:
     """Add a verb whose first argument is the checkpoint's folder."""
     verb: argparse.ArgumentParser = verbs.add_parser(
-        name, allow_abbrev=False, help=what, description=description, epilog=epilog
+        name, help=what, description=description, epilog=epilog
     )
     verb.add_argument(
         "folder",

@@ -22,16 +22,11 @@ def call_chain(error: WallarooError) -> str:
     is_shown = False
     for line in lines:
         if line.lstrip().startswith('File "'):
-            is_shown = not _is_of_library(line)
+            is_shown = not is_of_library(line.split('"')[1])
             frames += is_shown
         if is_shown and line.startswith("  ") and "^" not in line:
             shown.append(f"  {line}")
     return "\n  called from:\n" + "\n".join(shown) if frames > 1 else ""
-
-
-def _is_of_library(line: str) -> bool:
-    """Return whether a line of a traceback names a file of Python's own library."""
-    return is_of_library(line.split('"')[1])
 
 
 def is_of_library(file: str) -> bool:

@@ -17,9 +17,12 @@ EXIT_USAGE = 2
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser that answers a mistake in one sentence, without the whole usage."""
+    """A parser that answers a mistake in one sentence, and accepts no abbreviated options."""
 
     _words: Sequence[str] = ()  # the command line, of which argparse does not name the command
+
+    def __init__(self, *, allow_abbrev: bool = False, **options: Any):
+        super().__init__(allow_abbrev=allow_abbrev, **options)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse a command line; exit at a mistake."""

@@ -24,7 +24,13 @@ FAULTS = tuple(fault for fault in Fault if fault is not Fault.PARTITION)
 def add_options(parser: argparse.ArgumentParser, cases: Collection[str] = ()) -> None:
     """Add all options of the command; ``cases`` are applications that can be chosen by name."""
     if cases:
-        _add_named_application(parser.add_argument, cases)
+        parser.add_argument(
+            "--app",
+            default="all",
+            metavar="APP",
+            help=f"which application: {', '.join(cases)}, or a file of your own with --oracle "
+            "(default: each of these in turn, sharing the kills)",
+        )
     else:
         parser.add_argument(
             "--app",
@@ -36,16 +42,6 @@ def add_options(parser: argparse.ArgumentParser, cases: Collection[str] = ()) ->
     _add_load(parser.add_argument)
     _add_disturbances(parser.add_argument)
     _add_results(parser.add_argument)
-
-
-def _add_named_application(add: Callable[..., Any], cases: Collection[str]) -> None:
-    add(
-        "--app",
-        default="all",
-        metavar="APP",
-        help=f"which application: {', '.join(cases)}, or a file of your own with --oracle "
-        "(default: each of these in turn, sharing the kills)",
-    )
 
 
 def _add_oracle(add: Callable[..., Any]) -> None:

@@ -43,7 +43,6 @@ Verifier = Callable[[VerifyOptions, Path, argparse.Namespace], Result]
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "verify",
-        allow_abbrev=False,
         help="kill an application's processes under load and compare with an oracle",
         description="Run an application under load, kill its processes at random moments, start "
         "it again with the same command, and hold input, output and state against an oracle.",

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.steps.kinds import Decoder, Encoder
+from wallaroo.steps.option_values import keep_port
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +39,9 @@ class SinkConnectorConfig(QueuedSinkConfig):
     host: str = "127.0.0.1"
 
     def __post_init__(self) -> None:
-        try:
-            port = int(self.port)
-        except (TypeError, ValueError):
-            port = 0
-        if not 0 < port < 65536:
-            raise self._wrong(f"{self.port!r} is not a port.", "Give a number from 1 to 65535.")
+        keep_port(self, self.port)
         if not isinstance(self.cookie, str):
             raise self._wrong("cookie is not text.", "Give the text that the sink program awaits.")
-        object.__setattr__(self, "port", port)
 
     @property
     def label(self) -> str:

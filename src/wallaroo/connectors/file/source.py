@@ -13,6 +13,7 @@ from wallaroo.connectors.file.cutting import PAYLOAD_BYTES_MAX
 from wallaroo.protocols.framing import Framing
 from wallaroo.sources.interface import FedBy, Line, SourceConfig
 from wallaroo.steps.kinds import Decoder
+from wallaroo.steps.option_values import check_choice
 
 FORMS = ("lines", "frames")
 
@@ -44,6 +45,7 @@ class FileSourceConfig(SourceConfig[Line]):
     """
 
     kind: ClassVar[str] = "file"
+    may_end: ClassVar[bool] = True
     label_form: ClassVar[str] = "file {0.path}"
     opener: ClassVar[str] = "wallaroo.connectors.file.log:open_log"
     fed_by: ClassVar[FedBy] = FedBy.ITSELF
@@ -55,13 +57,7 @@ class FileSourceConfig(SourceConfig[Line]):
     skip_empty: bool = False
 
     def __post_init__(self) -> None:
-        if self.form not in FORMS:
-            choices = " or ".join(map(repr, FORMS))
-            raise self._wrong(f"form={self.form!r} is unknown.", f"Write {choices}.")
-
-    @property
-    def may_end(self) -> bool:
-        return True
+        check_choice(self, "form", FORMS)
 
     @property
     def wire_framing(self) -> Framing:

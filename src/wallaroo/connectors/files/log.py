@@ -59,6 +59,8 @@ class _Seen:
 class FilesLog(SourceLog):
     """The log of many files; see the module's docstring."""
 
+    counts_events = False  # a plan estimates them from bytes
+
     def __init__(
         self,
         source: str,
@@ -85,10 +87,6 @@ class FilesLog(SourceLog):
     def __reduce__(self) -> tuple[Any, ...]:
         fields = (self._source, self._storage, self._form, self._is_watching, self._bound)
         return FilesLog, (*fields, self._home)
-
-    @property
-    def counts_events(self) -> bool:
-        return False  # a plan estimates them from bytes
 
     # -- planning ---------------------------------------------------------------------------------
 

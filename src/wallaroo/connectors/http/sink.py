@@ -12,7 +12,7 @@ from wallaroo.network.urls import place_of, url_problem
 from wallaroo.sinks.addresses import without_secrets
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.steps.kinds import Encoder
-from wallaroo.steps.option_values import is_count, is_seconds, keep_headers
+from wallaroo.steps.option_values import check_choice, is_count, is_seconds, keep_headers
 
 EXAMPLE = "https://host/path"
 STOP = "stop"
@@ -82,10 +82,7 @@ class HTTPSinkConfig(QueuedSinkConfig):
             raise self._wrong(
                 f"retries={self.retries!r} is not a number.", "Give 0 or more, or None."
             )
-        if self.on_refused not in (STOP, SKIP):
-            raise self._wrong(
-                f"on_refused={self.on_refused!r} is unknown.", "Write 'stop' or 'skip'."
-            )
+        check_choice(self, "on_refused", (STOP, SKIP))
         keep_headers(self, "headers")
         own = OWN_HEADERS & set(map(str.lower, self.headers))
         if own:

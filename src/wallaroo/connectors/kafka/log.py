@@ -82,6 +82,8 @@ Answer = TypeVar("Answer")
 class KafkaLog(SourceLog):
     """The log of a Kafka source; see the module's docstring."""
 
+    notes_receipt = True
+
     def __init__(self, subscription: TopicsQuery, bound: Position | None = None):
         """Create a log; ``bound`` is the end of a bounded source, which the first look finds."""
         self._subscription = subscription
@@ -241,10 +243,6 @@ class KafkaLog(SourceLog):
     @property
     def group(self) -> str:
         return self._subscription.group
-
-    @property
-    def notes_receipt(self) -> bool:
-        return True
 
     # -- identity ---------------------------------------------------------------------------------
 

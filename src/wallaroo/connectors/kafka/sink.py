@@ -15,7 +15,7 @@ from wallaroo.connectors.kafka.output import KafkaOutput, KeyPack, decoded, pack
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.sinks.wrapped_encoder import wrapped
 from wallaroo.steps.kinds import Encoder
-from wallaroo.steps.option_values import as_names, names_twice
+from wallaroo.steps.option_values import as_names, check_choice, names_twice
 
 DELIVERIES = ("exactly-once", "at-least-once")
 
@@ -67,9 +67,7 @@ class KafkaSinkConfig(QueuedSinkConfig):
         if not is_topic(self.topic):
             fix = "Give the topic's name; brokers= comes after it."
             raise self._wrong(f"topic={self.topic!r} is not a name.", fix)
-        if self.delivery not in DELIVERIES:
-            choices = " or ".join(map(repr, DELIVERIES))
-            raise self._wrong(f"delivery={self.delivery!r} is unknown.", f"Write {choices}.")
+        check_choice(self, "delivery", DELIVERIES)
         try:
             object.__setattr__(self, "brokers", brokers_text(self.brokers))
         except (TypeError, ValueError):

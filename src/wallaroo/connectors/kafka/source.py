@@ -19,6 +19,7 @@ from wallaroo.connectors.kafka.broker_names import (
 )
 from wallaroo.sources.interface import Event, FedBy, SourceConfig
 from wallaroo.steps.kinds import Decoder
+from wallaroo.steps.option_values import check_choice
 
 STARTS = ("earliest", "latest", "stored")
 ON_DATA_LOSS = ("stop", "skip")
@@ -102,8 +103,8 @@ class KafkaSourceConfig(SourceConfig[Event]):
             raise self._wrong(
                 "start='stored' needs a group.", "Name the consumer group: group='...'."
             )
-        self._check("on_data_loss", self.on_data_loss, ON_DATA_LOSS)
-        self._check("isolation", self.isolation, ISOLATIONS)
+        check_choice(self, "on_data_loss", ON_DATA_LOSS)
+        check_choice(self, "isolation", ISOLATIONS)
         check_options(self)
 
     def _offsets(
@@ -121,11 +122,6 @@ class KafkaSourceConfig(SourceConfig[Event]):
             fix = "Write {partition: offset}, or {topic: {partition: offset}} for several topics."
             raise self._wrong(f"start={start!r} are not offsets.", fix)
         return offsets
-
-    def _check(self, what: str, value: str, choices: tuple[str, ...]) -> None:
-        if value not in choices:
-            fix = f"Write {' or '.join(map(repr, choices))}."
-            raise self._wrong(f"{what}={value!r} is unknown.", fix)
 
     def for_trial(self) -> Self:
         copy = replace(self)

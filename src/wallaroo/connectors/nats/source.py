@@ -10,7 +10,7 @@ from wallaroo.network.tls import TLS
 from wallaroo.sources.feeds.generator import unpickled
 from wallaroo.sources.interface import Event, SourceConfig
 from wallaroo.steps.kinds import Decoder
-from wallaroo.steps.option_values import is_count
+from wallaroo.steps.option_values import check_choice, is_count
 
 ON_DATA_LOSS = ("stop", "skip")
 NAME = re.compile(r"[^\s.*>/\\]+")
@@ -63,9 +63,7 @@ class NATSSourceConfig(SourceConfig[Event]):
                 )
         if self.start is not None and not is_count(self.start):
             raise self._wrong(f"start={self.start!r} is not a number.", "Give 1 or more, or None.")
-        if self.on_data_loss not in ON_DATA_LOSS:
-            fix = f"Write {' or '.join(map(repr, ON_DATA_LOSS))}."
-            raise self._wrong(f"on_data_loss={self.on_data_loss!r} is unknown.", fix)
+        check_choice(self, "on_data_loss", ON_DATA_LOSS)
 
     def for_trial(self) -> Self:
         return self.for_fork("trial")

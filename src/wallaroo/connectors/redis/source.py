@@ -10,6 +10,7 @@ from wallaroo.network.urls import url_problem
 from wallaroo.sources.feeds.generator import unpickled
 from wallaroo.sources.interface import Event, SourceConfig
 from wallaroo.steps.kinds import Decoder
+from wallaroo.steps.option_values import check_choice
 
 ON_DATA_LOSS = ("stop", "skip")
 ID = re.compile(r"\d+(-\d+)?|\$")
@@ -50,9 +51,7 @@ class RedisSourceConfig(SourceConfig[Event]):
             raise self._wrong(
                 f"start={self.start!r} is not an id.", "Give '0', '$', or an entry's id."
             )
-        if self.on_data_loss not in ON_DATA_LOSS:
-            fix = f"Write {' or '.join(map(repr, ON_DATA_LOSS))}."
-            raise self._wrong(f"on_data_loss={self.on_data_loss!r} is unknown.", fix)
+        check_choice(self, "on_data_loss", ON_DATA_LOSS)
         if bool(self.field) != (self.decoder is not unpickled):
             raise self._wrong(
                 "field and decoder go together.",

@@ -37,6 +37,7 @@ class SparkSourceConfig(SourceConfig[Event]):
     """
 
     kind: ClassVar[str] = "spark"
+    may_end: ClassVar[bool] = True
     opener: ClassVar[str] = "wallaroo.spark.tables.feed:open_feed"
 
     name: str
@@ -74,10 +75,6 @@ class SparkSourceConfig(SourceConfig[Event]):
             object.__setattr__(self, "decoder", record_batches)
         else:
             object.__setattr__(self, "decoder", row_decoder_of(self.decoder))
-
-    @property
-    def may_end(self) -> bool:
-        return True
 
     @property
     def label(self) -> str:

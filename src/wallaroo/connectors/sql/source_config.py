@@ -20,6 +20,7 @@ class TableSourceConfig(SourceConfig[Event]):
 
     label_form: ClassVar[str] = "{0.kind} {0.table}"
     fed_by: ClassVar[FedBy] = FedBy.ITSELF
+    has_plain_payloads: ClassVar[bool] = False
 
     table: str
     column: str
@@ -44,10 +45,6 @@ class TableSourceConfig(SourceConfig[Event]):
         if not is_seconds(self.poll_s) or not self.poll_s:
             raise self._wrong(f"poll_s={self.poll_s!r} is not a time.", "Give seconds.")
         object.__setattr__(self, "columns", tuple(self.columns))
-
-    @property
-    def has_plain_payloads(self) -> bool:
-        return False
 
     def rows(self, database: str) -> Rows:
         """Return the part of a database's table that this source reads."""

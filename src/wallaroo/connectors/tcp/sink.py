@@ -11,6 +11,7 @@ from wallaroo.network.tls import TLS
 from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
 from wallaroo.sinks.staging import StagedWriter
 from wallaroo.steps.kinds import Encoder
+from wallaroo.steps.option_values import keep_port
 from wallaroo.user_code.references import load
 
 
@@ -48,13 +49,7 @@ class TCPSinkConfig(SinkConfig):
     name: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
-        try:
-            port = int(self.port)
-        except (TypeError, ValueError):
-            port = 0
-        if not 0 < port < 65536:
-            raise self._wrong(f"{self.port!r} is not a port.", "Give a number from 1 to 65535.")
-        object.__setattr__(self, "port", port)
+        keep_port(self, self.port)
 
     @property
     def bound_by(self) -> str:

@@ -10,7 +10,7 @@ from wallaroo.protocols.framing import Framing, line_framing
 from wallaroo.sources.interface import Event, FedBy, SourceConfig
 from wallaroo.sources.listening import Listening
 from wallaroo.steps.kinds import Decoder
-from wallaroo.steps.option_values import is_at_least
+from wallaroo.steps.option_values import check_choice, is_at_least
 
 FRAMINGS = ("length", "lines")
 
@@ -59,9 +59,7 @@ class TCPSourceConfig(SourceConfig[Event]):
                 ("name", ""),
             ):
                 object.__setattr__(self, name, value)
-        if self.framing not in FRAMINGS:
-            choices = " or ".join(map(repr, FRAMINGS))
-            raise self._wrong(f"framing={self.framing!r} is unknown.", f"Write {choices}.")
+        check_choice(self, "framing", FRAMINGS)
         if not is_at_least(self.max_size, 1):
             raise self._wrong(
                 f"max_size={self.max_size!r} is not a size.", "Give bytes, 1 or more."

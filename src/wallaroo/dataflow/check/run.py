@@ -71,7 +71,7 @@ from wallaroo.dataflow.check.windows import (
     windows_have_a_span,
 )
 from wallaroo.dataflow.graph.nodes import Node
-from wallaroo.errors import Problem, WallarooParameterError
+from wallaroo.errors import WallarooParameterError
 
 RULES: tuple[Rule, ...] = (
     ends_in_a_sink,
@@ -125,18 +125,6 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def problems_of(
-    application: Any,
-    root: Node,
-    place: str,
-    hooks: tuple[Any, Any] | None = None,
-    dead_letters: Any = LATER,
-) -> tuple[Problem, ...]:
-    """Return all problems that keep the graph from running."""
-    subject = subject_of(application, root, place, hooks[0] if hooks else None, dead_letters)
-    return tuple(dict.fromkeys(problem for rule in RULES for problem in rule(subject)))
-
-
 def check(
     application: Any,
     root: Node,
@@ -145,6 +133,7 @@ def check(
     dead_letters: Any = LATER,
 ) -> None:
     """Raise WallarooParameterError, a PipelineError, with all problems; return if there is none."""
-    problems = problems_of(application, root, place, hooks, dead_letters)
+    subject = subject_of(application, root, place, hooks[0] if hooks else None, dead_letters)
+    problems = dict.fromkeys(problem for rule in RULES for problem in rule(subject))
     if problems:
         raise WallarooParameterError(*problems)

@@ -138,11 +138,6 @@ def _name(extractor: Any) -> str:
     return str(getattr(extractor, "step_name", extractor))
 
 
-def sources_of(root: Node) -> tuple[SourceNode, ...]:
-    """Return all sources, left to right."""
-    return tuple(node for node in walk(root) if isinstance(node, SourceNode))
-
-
 def sinks_of(root: Node) -> tuple[SinkNode, ...]:
     """Return the closed graph's sinks in their order.  Raises TypeError for an open one."""
     ends = root.ends if isinstance(root, EndsNode) else (root,)

@@ -36,7 +36,6 @@ from wallaroo.dataflow.graph.walk import (
     idle_key_bys,
     is_state_step,
     sinks_of,
-    sources_of,
     upstreams,
     walk,
 )
@@ -95,7 +94,8 @@ def number_sources(sketch: Sketch) -> Sketch:
     """List the sources, left to right."""
     sources = tuple(
         SourcePlan(node.name, node.config, node.config.decoder.used(node.place))
-        for node in sources_of(sketch.root)
+        for node in walk(sketch.root)
+        if isinstance(node, SourceNode)
     )
     return replace(sketch, plan=replace(sketch.plan, sources=sources))
 

@@ -118,12 +118,6 @@ class Failures:
             )
 
 
-def add_counts(total: Tally, more: Tally) -> None:
-    """Add one tally to another."""
-    for counted, count in more.items():
-        total[counted] = total.get(counted, 0) + count
-
-
 def show(step: Step, event: Any) -> str:
     """Return a short text for the input of ``step``: a frame in hex, or a repr."""
     # not if its event cannot be packed

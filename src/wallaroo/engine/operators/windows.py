@@ -15,13 +15,34 @@ from wallaroo.engine.stores.operator_state import OperatorState
 from wallaroo.engine.time.stage_time import lagged
 from wallaroo.steps.kinds import STOP
 from wallaroo.steps.windows.aggregation import BoundAggregation, calls_of
+from wallaroo.steps.windows.count_machine import CountMachine
 from wallaroo.steps.windows.entries import Live
-from wallaroo.steps.windows.interface import MachineContext
+from wallaroo.steps.windows.interface import Machine, MachineContext
 from wallaroo.steps.windows.late import AsLate, Late, LateEvent
-from wallaroo.steps.windows.machine import machine_of
 from wallaroo.steps.windows.pane_entries import LivePanes
-from wallaroo.steps.windows.spec import SessionWindowSpec, Window, WindowResult
+from wallaroo.steps.windows.range_machine import RangeMachine
+from wallaroo.steps.windows.session_machine import SessionMachine
+from wallaroo.steps.windows.spec import (
+    CountWindowSpec,
+    RangeWindowSpec,
+    SessionWindowSpec,
+    Window,
+    WindowResult,
+    WindowSpec,
+)
 from wallaroo.steps.windows.step import WindowStep
+
+MACHINES: dict[type[Any], Any] = {
+    RangeWindowSpec: RangeMachine,
+    CountWindowSpec: CountMachine,
+    SessionWindowSpec: SessionMachine,
+}
+
+
+def machine_of(spec: WindowSpec, context: MachineContext, fired_at: int) -> Machine:
+    """Build the machine for a specification; windows due at ``fired_at`` have fired already."""
+    machine: Machine = MACHINES[type(spec)](spec, context, fired_at)
+    return machine
 
 
 def build(step: WindowStep[Any, Any], site: Site) -> Operator:

@@ -5,11 +5,11 @@ They are counted by step, the newest are kept, and each batch logs a few lines a
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from wallaroo.engine.failures.policies import Sample, Tally, add_counts
+from wallaroo.engine.failures.policies import Sample, Tally
 from wallaroo.engine.report import TaskReport
 from wallaroo.monitoring.metrics.status import ErrorCount
 from wallaroo.steps.kinds import DEAD_LETTER, SKIP
@@ -41,11 +41,11 @@ class ErrorLog:
     def __init__(self) -> None:
         self.newest: deque[FailedEvent] = deque(maxlen=FAILED_KEPT)
         self._samples = 0
-        self._counts: Tally = {}
+        self._counts = Counter[tuple[str, str]]()
         self._last: dict[str, str] = {}
 
     def add(self, batch: int, at: float, counts: Tally, samples: Sequence[Sample]) -> None:
-        add_counts(self._counts, counts)
+        self._counts.update(counts)
         for sample in samples:
             self._samples += 1
             self._last[sample.step] = f"{sample.place}: {sample.cause}: {sample.event}"
@@ -74,10 +74,10 @@ class ErrorLog:
 
 def gather_failures(reports: Iterable[TaskReport]) -> tuple[Tally, list[Sample]]:
     """Return the counts of a batch's tasks, and their samples in order of level and task."""
-    counts: Tally = {}
+    counts = Counter[tuple[str, str]]()
     samples: list[Sample] = []
     for report in sorted(reports, key=lambda report: (report.level, report.task)):
-        add_counts(counts, report.errors)
+        counts.update(report.errors)
         samples += report.samples
     return counts, samples
 

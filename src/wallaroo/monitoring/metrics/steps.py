@@ -7,6 +7,7 @@ latency only in some batches, and a sample is scaled to all events of that task 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -45,8 +46,8 @@ class StepMeter:
 
     def __init__(self) -> None:
         self.stage_events: dict[int, int] = {}
-        self.edges: dict[tuple[int, int], int] = {}
-        self.edge_bytes: dict[tuple[int, int], int] = {}
+        self.edges = Counter[tuple[int, int]]()
+        self.edge_bytes = Counter[tuple[int, int]]()
         self.state_changes: tuple[int, int] = (0, 0)  # entries and bytes written to deltas
         self.group_events: dict[int, int] = {}  # by key group, scaled from samples
         # by key group, as of its last snapshot: entries and bytes by name in the step table
@@ -66,10 +67,8 @@ class StepMeter:
                 self.stage_events[stage] = self.stage_events.get(stage, 0) + events
                 place = stage, report.task
                 self._unsampled[place] = self._unsampled.get(place, 0) + events
-            for edge, events in report.edges.items():
-                self.edges[edge] = self.edges.get(edge, 0) + events
-            for edge, size in report.edge_bytes.items():
-                self.edge_bytes[edge] = self.edge_bytes.get(edge, 0) + size
+            self.edges.update(report.edges)
+            self.edge_bytes.update(report.edge_bytes)
             for sample in report.stage_samples:
                 place = sample.head, report.task
                 self._add_sample(sample, self._unsampled.get(place, sample.events))

@@ -39,7 +39,6 @@ BUSY = "the state is being read for another query. Ask again."
 
 
 # -- in the driver
-# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +140,6 @@ class EntityReader:
 
 
 # -- in the other process
-# --------------------------------------------------------------------------------------------------
 
 
 def keys_of(

@@ -126,7 +126,6 @@ def lasting_notes(status: RunStatus) -> list[str]:
 
 
 # -- ways to read
-# --------------------------------------------------------------------------------------------------
 
 
 def _one(value: Callable[[RunStatus, RunDetails], float | LatencyBuckets]) -> Read:
@@ -365,7 +364,6 @@ def _upgrades(value: Callable[[StepUpgrade], float]) -> Read:
 
 
 # -- the table
-# --------------------------------------------------------------------------------------------------
 
 _SOURCE = ("source",)
 _SINK = ("sink",)

@@ -101,7 +101,6 @@ def _first_groups(figures: dict[int, int]) -> dict[int, int]:
 
 
 # -- the graph
-# --------------------------------------------------------------------------------------------------
 
 
 def graph_of(plan: Plan) -> Answer:

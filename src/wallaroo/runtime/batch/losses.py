@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from wallaroo.dataflow.plan.model import Plan, SourceEntry, SourceTime, Stage, ToExchange
 from wallaroo.engine.report import TaskReport
 from wallaroo.engine.time.watermarks import Watermarks
 from wallaroo.monitoring.metrics.status import StepLosses
-from wallaroo.steps.losses import DROPPED, Loss, Losses, add_losses
+from wallaroo.steps.losses import DROPPED, Loss
 
 LATE_SHARE = 0.1  # a larger share of a step's events is a mistake, not stragglers
 LATE_MIN = 10  # fewer show no pattern
@@ -26,8 +27,8 @@ class LossMeter:
     def __init__(self, plan: Plan):
         self.steps: tuple[StepLosses, ...] = ()
         self._plan = plan
-        self._counts: Losses = {}
-        self._edges: dict[tuple[int, int], int] = {}
+        self._counts = Counter[tuple[str, str]]()
+        self._edges = Counter[tuple[int, int]]()
         self._warned: set[str] = set()
         self._marks: Mapping[str, object] = {}  # not parsed: only a warning reads them
         self._stages = {step.step_name: stage for stage in plan.stages for step in stage.steps}
@@ -35,9 +36,8 @@ class LossMeter:
     def add(self, reports: Sequence[TaskReport], marks: Mapping[str, object]) -> list[str]:
         """Count a batch; return the new warnings.  ``marks``: the watermarks of its commit."""
         for report in reports:
-            for edge, events in report.edges.items():
-                self._edges[edge] = self._edges.get(edge, 0) + events
-            add_losses(self._counts, report.losses)
+            self._edges.update(report.edges)
+            self._counts.update(report.losses)
         if not any(report.losses for report in reports):
             return []
         self._marks = marks

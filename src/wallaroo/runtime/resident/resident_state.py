@@ -79,7 +79,7 @@ class ResidentState:
         if self._view is None or committed.batch not in known:
             done = self._reopen(committed)
         elif committed.batch == self._under_way:
-            self._keep_pending()
+            self._newer.write(*self._pending)
         self._committed = committed
         self._pending = Written({}, {})
         self._under_way = epoch
@@ -101,9 +101,6 @@ class ResidentState:
         self._viewed = log.version
         self._views.wait()
         return done
-
-    def _keep_pending(self) -> None:
-        self._newer.write(*self._pending)
 
     def _take_refreshed(self) -> None:
         refreshed = self._views.refreshed()

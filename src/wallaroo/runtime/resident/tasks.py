@@ -205,7 +205,7 @@ class ResidentTasks:
                     until = until or time.monotonic() + LOSS_S
                 trace_point("epoch.reported")
         reports = [report for index in sorted(by_task) for report in by_task[index]]
-        if lost is not None and not _has_failed(reports):
+        if lost is not None and all(report.error is None for report in reports):
             lost.reports = reports
             raise lost
         return reports
@@ -219,10 +219,6 @@ class ResidentTasks:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
             connection.close()
-
-
-def _has_failed(reports: list[TaskReport]) -> bool:
-    return any(report.error is not None for report in reports)
 
 
 class Losses:

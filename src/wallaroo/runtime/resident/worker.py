@@ -122,7 +122,7 @@ def _serve(driver: socket.socket, task: ResidentTask) -> None:
     while True:
         idle_s = garbage.idle_s
         if not arriving.poll(None if idle_s is None else idle_s * 1e3):
-            garbage.when_idle()
+            garbage.collect()
         message: Epoch | Ahead = pickle.loads(receive(driver))
         trace_point("task.received")
         if isinstance(message, Ahead):

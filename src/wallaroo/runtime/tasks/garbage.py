@@ -45,20 +45,17 @@ class Garbage:
             self._young += 1
             gc.collect(1 if self._young % OLD_EVERY == 0 else 0)
         if time.monotonic() - self._collected_at > self._at_least_s:
-            self._collect()
+            self.collect()
 
     @property
     def idle_s(self) -> float | None:
-        """Return the seconds to wait for an epoch before ``when_idle``; None: forever."""
+        """Return the seconds to wait for an epoch before `collect`; None: forever."""
         if not self._is_due:
             return None
         return max(IDLE_S, self._collected_at + EVERY_S - time.monotonic())
 
-    def when_idle(self) -> None:
+    def collect(self) -> None:
         """Collect everything: no epoch is running."""
-        self._collect()
-
-    def _collect(self) -> None:
         gc.collect()
         trace_point("task.collected")
         self._is_due = False

@@ -41,6 +41,7 @@ class IteratorSource(SourceConfig[Event]):
     """
 
     kind: ClassVar[str] = "iterator"
+    may_end: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -62,10 +63,6 @@ class IteratorSource(SourceConfig[Event]):
             raise self._wrong(what, OPEN) from None
         except ValueError:
             pass  # some built-in functions have no signature
-
-    @property
-    def may_end(self) -> bool:
-        return True
 
     @property
     def label(self) -> str:

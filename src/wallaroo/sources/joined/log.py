@@ -101,6 +101,8 @@ class _HostSpool(SpoolLog):
 class SeveralSpools(SourceLog):
     """The log of the own spool and those of hosts; see the module's docstring."""
 
+    wakes = True
+
     def __init__(
         self,
         own: SpoolLog,
@@ -240,11 +242,8 @@ class SeveralSpools(SourceLog):
             f"{host.key}/"
             for host in self._hosts
             if host.key in parts
-            and (not host.is_there or self._returned_at(host) > parts[host.key].events)
+            and (not host.is_there or host.parts[self._source].returned_at > parts[host.key].events)
         )
-
-    def _returned_at(self, host: IngressHost) -> int:
-        return host.parts[self._source].returned_at
 
     def ended(self, partitions: Collection[str], position: Position) -> Collection[str]:
         parts = _Parts.of(position).parts
@@ -309,10 +308,6 @@ class SeveralSpools(SourceLog):
             if key != OWN
         }
         self._known.commit(self._source, committed, reached.left)
-
-    @property
-    def wakes(self) -> bool:
-        return True
 
     # -- reading ----------------------------------------------------------------------------------
 

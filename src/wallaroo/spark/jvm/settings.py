@@ -13,8 +13,7 @@ from pathlib import Path
 from wallaroo.network.redaction import SECRETS
 from wallaroo.options import RunOptions
 from wallaroo.processes.cds_archive import options_to_use
-from wallaroo.processes.environment import SMALL_JAVA
-from wallaroo.processes.package import PACKAGE_ROOT
+from wallaroo.processes.environment import PACKAGE_ROOT, SMALL_JAVA
 from wallaroo.spark.local_cluster.secrets import AUTHENTICATED, secret_of, settings_with
 
 LOG4J = """\

@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -59,7 +60,6 @@ class LocalCluster:
         self._children: list[subprocess.Popen[bytes]] = []
 
     # -- starting and stopping
-    # ----------------------------------------------------------------------------------------------
 
     @classmethod
     def start(
@@ -117,7 +117,6 @@ class LocalCluster:
         self.stop()
 
     # -- the workers
-    # ----------------------------------------------------------------------------------------------
 
     @property
     def url(self) -> str:
@@ -165,7 +164,6 @@ class LocalCluster:
             kill(self._worker(record, name), self._daemons.marks_of(name))
 
     # -- the master
-    # ----------------------------------------------------------------------------------------------
 
     def kill_master(self) -> None:
         """Kill the Master by SIGKILL; Workers and applications stay and wait for it."""
@@ -192,7 +190,6 @@ class LocalCluster:
         return look(self.folder, record)
 
     # -- records
-    # ----------------------------------------------------------------------------------------------
 
     def _record(self) -> ClusterRecord:
         record = state.read(self.folder)
@@ -234,7 +231,6 @@ class LocalCluster:
         return worker
 
     # -- preconditions
-    # ----------------------------------------------------------------------------------------------
 
     def _refuse_if_running(self) -> None:
         record = state.read(self.folder)
@@ -263,7 +259,6 @@ class LocalCluster:
             )
 
     # -- processes
-    # ----------------------------------------------------------------------------------------------
 
     def _start_master_anywhere(self, record: ClusterRecord, port: int) -> None:
         """Start the Master; retry at another port if a program takes a free one first."""
@@ -299,7 +294,8 @@ class LocalCluster:
                 host = self._places.host_of_worker(number)
                 record = self._record()
                 child = self._daemons.start_worker(
-                    name, host, cores, memory, record.url, record.secret, self._wrapper(number)
+                    *(name, host, cores, memory, record.url, record.secret),
+                    partial(self._places.command_of_worker, number),
                 )
                 started.append(WorkerRecord(number, host, cores, memory, self._adopt(name, child)))
                 state.write(self.folder, record.with_worker(started[-1]))
@@ -309,9 +305,6 @@ class LocalCluster:
                 kill(worker, self._daemons.marks_of(worker.name))
                 state.write(self.folder, self._record().without_worker(worker.name))
             raise
-
-    def _wrapper(self, number: int) -> Callable[[tuple[str, ...]], tuple[str, ...]]:
-        return lambda command: self._places.command_of_worker(number, command)
 
     def _adopt(self, name: str, child: subprocess.Popen[bytes]) -> Process:
         self._children.append(child)

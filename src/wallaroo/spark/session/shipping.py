@@ -20,7 +20,7 @@ from pathlib import Path
 from pyspark import SparkContext
 
 from wallaroo.errors import PeerError
-from wallaroo.processes.package import PACKAGE_ROOT
+from wallaroo.processes.environment import PACKAGE_ROOT
 
 BYTES_MAX = 100 * 1024 * 1024  # per application's folder: a larger one contains more than code
 NAME_BYTES = 16

@@ -14,9 +14,9 @@ Invariants, besides those of ``joins.machines`` and ``joins.pair_entries``:
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from operator import attrgetter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from wallaroo.steps.joins.machines import Emit, Failed
 from wallaroo.steps.joins.pair_entries import (
@@ -37,31 +37,12 @@ from wallaroo.steps.joins.step import HOW, LEFT, RIGHT, JoinSpec
 from wallaroo.steps.losses import Cell
 from wallaroo.steps.times import as_nanoseconds
 from wallaroo.steps.windows.aggregation import BoundAggregation
-from wallaroo.steps.windows.entries import AT_END, Rows, order_of
-from wallaroo.steps.windows.interface import Now
+from wallaroo.steps.windows.entries import AT_END, Entries, Rows, order_of
+from wallaroo.steps.windows.late import Now
 from wallaroo.steps.windows.spec import FINAL_WATERMARK, NO_WATERMARK, Window
 
 NEVER = FINAL_WATERMARK  # the end of what is not let go, even when all input has ended
 LAST = AT_END - 1  # the last end there is
-
-
-class Entries(Protocol):
-    """Objects by key and sub, as of the last commit, with those put since."""
-
-    def peek(self, key: Any, sub: Any) -> Any:
-        """Return a committed object, to be read only; None if there is none."""
-
-    def between(self, key: Any, low: Any, high: Any) -> Iterator[tuple[Any, Any]]:
-        """Yield committed objects from one sub up to, not including, another; to be read only."""
-
-    def add(self, key: Any, sub: Any, value: Any) -> None:
-        """Set the object of a sub that has none."""
-
-    def put(self, key: Any, sub: Any, value: Any) -> None:
-        """Set the object."""
-
-    def delete(self, key: Any, sub: Any) -> None:
-        """Remove the object, if there is one."""
 
 
 class PairsOf(NamedTuple):

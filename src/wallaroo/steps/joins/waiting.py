@@ -23,10 +23,11 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from itertools import chain
 from operator import itemgetter
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from wallaroo.steps.windows.entries import (
     ROW,
+    Entries,
     Rows,
     Slot,
     pack_slot,
@@ -38,24 +39,7 @@ Side = TypeVar("Side")  # the rows of a side; false if there are none
 PIECE = 1  # kind of slots
 NOTES = 2  # the same: what a join of rows notes of a piece
 PIECES_MAX = 8  # per group and batch
-PIECE_ROWS = 64  # a piece of so many costs less by itself than its rows do
 time_of = itemgetter(0)
-
-
-class Entries(Protocol):
-    """Objects by key and sub, as of the last commit."""
-
-    def peek(self, key: Any, sub: Any) -> Any:
-        """Return the object, to be read only; None if there is none."""
-
-    def put(self, key: Any, sub: Any, value: Any) -> None:
-        """Set the object."""
-
-    def delete(self, key: Any, sub: Any) -> None:
-        """Remove the object, if there is one."""
-
-    def subs(self, key: Any) -> list[Any]:
-        """Return the subs of a key, in order."""
 
 
 class Stored(NamedTuple):
@@ -84,17 +68,14 @@ class WaitingPieces(ABC, Generic[Side]):
     ``began``: the watermark when the batch began.
     """
 
+    piece_rows: ClassVar[int]  # a piece of so many costs less by itself than its rows do
+
     def __init__(self, stored: Stored, batch: int, began: int):
         self._stored = stored
         self._batch = batch
         self._span = began, began  # the watermark when the batch began, and now
         self._taken: set[Any] = set()  # keys whose due rows were
         self._later: set[Any] = set()  # homes of pieces of which nothing is due yet
-
-    @property
-    @abstractmethod
-    def piece_rows(self) -> int:
-        """Return a number of rows that cost more than a piece does by itself."""
 
     @abstractmethod
     def between(self, rows: Side, begin: int, end: int) -> Side:
@@ -204,14 +185,12 @@ class WaitingRows(WaitingPieces[list[Any]]):
     time, once per batch.
     """
 
+    piece_rows = 64
+
     def __init__(self, stored: Stored, batch: int, began: int, sides: int):
         super().__init__(stored, batch, began)
         # not passed on, nor stored
         self._rows: tuple[list[Any], ...] = tuple([] for _ in range(sides))
-
-    @property
-    def piece_rows(self) -> int:
-        return PIECE_ROWS
 
     def between(self, rows: list[Any], begin: int, end: int) -> list[Any]:
         return rows[bisect_left(rows, begin, key=time_of) : bisect_left(rows, end, key=time_of)]

@@ -17,7 +17,7 @@ Invariants:
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from wallaroo.steps.windows.spec import FINAL_WATERMARK
@@ -71,6 +71,15 @@ class Entries(Protocol):
 
     def get(self, key: Any, sub: Any) -> Any:
         """Return the object, None if there is none."""
+
+    def peek(self, key: Any, sub: Any) -> Any:
+        """Return a committed object, to be read only; None if there is none."""
+
+    def between(self, key: Any, low: Any, high: Any) -> Iterator[tuple[Any, Any]]:
+        """Yield committed objects from one sub up to, not including, another; to be read only."""
+
+    def add(self, key: Any, sub: Any, value: Any) -> None:
+        """Set the object of a sub that has none."""
 
     def put(self, key: Any, sub: Any, value: Any) -> None:
         """Set the object."""

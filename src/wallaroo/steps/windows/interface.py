@@ -9,15 +9,8 @@ from typing import Any, Protocol
 from wallaroo.steps.losses import CellOf, uncounted
 from wallaroo.steps.windows.aggregation import BoundAggregation
 from wallaroo.steps.windows.entries import Live, Slot
-from wallaroo.steps.windows.late import Late
+from wallaroo.steps.windows.late import Late, Now
 from wallaroo.steps.windows.spec import NO_WATERMARK
-
-
-class Now(Protocol):
-    """Time of the current event, and its partition's watermark just before it."""
-
-    event_ns: int
-    watermark_ns: int
 
 
 class Clock:

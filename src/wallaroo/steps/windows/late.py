@@ -10,8 +10,8 @@ from wallaroo.steps.losses import CellOf, Loss
 from wallaroo.steps.windows.spec import DROP, CountWindowSpec
 
 
-class Times(Protocol):
-    """Time of the current event, and its watermark."""
+class Now(Protocol):
+    """Time of the current event, and its partition's watermark just before it."""
 
     event_ns: int
     watermark_ns: int
@@ -32,7 +32,7 @@ class AsLate:
     event: Any
 
 
-def counted_late(now: Times, lost: CellOf, *, is_dropped: bool) -> Callable[[], None]:
+def counted_late(now: Now, lost: CellOf, *, is_dropped: bool) -> Callable[[], None]:
     """Return a function that counts the current event as late."""
     late = lost(Loss.LATE if is_dropped else Loss.LATE_KEPT)
     behind = lost(Loss.LATE_BY_NS)

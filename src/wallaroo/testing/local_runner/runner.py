@@ -8,6 +8,7 @@ spool a list.
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,7 +21,7 @@ from wallaroo.engine.blocks.keys import Key
 from wallaroo.engine.blocks.ordered_keys import TIME_MIN
 from wallaroo.engine.blocks.packing import packing_of
 from wallaroo.engine.exchange.reductions import REDUCTIONS, Reductions
-from wallaroo.engine.failures.policies import Sample, Tally, add_counts
+from wallaroo.engine.failures.policies import Sample
 from wallaroo.engine.levels.level import Level
 from wallaroo.engine.levels.side_outputs import Committed, SideOutputs
 from wallaroo.engine.stores.keyed_state import Read
@@ -41,7 +42,6 @@ from wallaroo.runtime.tasks.level_driver import (
 )
 from wallaroo.sources.chain import ChainSourceConfig
 from wallaroo.sources.feeds.generator import GenSourceConfig, unpickled
-from wallaroo.steps.losses import Losses, add_losses
 from wallaroo.testing.local_runner.entries import MemoryEntries
 
 VALUE_FRAMING = Framing(4, ">I", 1 << 30)
@@ -78,9 +78,11 @@ class BatchResult:
     # by step; None: removed
     changes: dict[str, dict[Key, bytes | None]] = field(default_factory=dict)
     events: int = 0
-    errors: Tally = field(default_factory=dict)  # events that failed without stopping the run
+    # events that failed without stopping the run
+    errors: Counter[tuple[str, str]] = field(default_factory=Counter)
     samples: list[Sample] = field(default_factory=list)
-    losses: Losses = field(default_factory=dict)  # events that left without a result
+    # events that left without a result
+    losses: Counter[tuple[str, str]] = field(default_factory=Counter)
     # by name in the step table
     entries: dict[str, list[Change]] = field(default_factory=dict)
     time: Watermarks = field(default_factory=Watermarks)
@@ -223,9 +225,9 @@ class LocalRunner:
     def _take(self, effects: SideOutputs, result: BatchResult) -> None:
         for sink, outputs in effects.take_outputs():
             result.outputs[sink].extend(outputs)
-        add_counts(result.errors, effects.failures.counts)
+        result.errors.update(effects.failures.counts)
         result.samples += effects.failures.samples
-        add_losses(result.losses, effects.losses)
+        result.losses.update(effects.losses)
         for step, state in effects.states.items():
             result.changes.setdefault(step, {}).update(state.changes())
         for step, store in effects.stores.items():

@@ -26,9 +26,9 @@ from wallaroo.testing.verify.injectors import (
     PROGRESS_S_MAX,
     Disturbances,
     Injection,
+    Kills,
     Say,
 )
-from wallaroo.testing.verify.kills import Kills
 from wallaroo.testing.verify.load import Load, Send
 from wallaroo.testing.verify.options import VerifyOptions
 from wallaroo.testing.verify.trial.ledger import Faults

@@ -13,7 +13,6 @@ import socket
 import struct
 import threading
 import time
-from types import TracebackType
 from typing import BinaryIO
 
 BEHAVIOURS = (
@@ -63,12 +62,7 @@ class PlainReceiver:
         threading.Thread(target=self._accept, name="plain receiver", daemon=True).start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         for one in (self._listener, *self._connections):
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)

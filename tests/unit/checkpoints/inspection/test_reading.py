@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 
 from wallaroo.checkpoints.inspection import reader as inspect
-from wallaroo.checkpoints.inspection.difference import changes
 from wallaroo.checkpoints.inspection.keyed import StoredEntry
-from wallaroo.checkpoints.inspection.reader import CheckpointReader, StateAt
+from wallaroo.checkpoints.inspection.reader import CheckpointReader, StateAt, changes
 from wallaroo.errors import CheckpointError
 
 

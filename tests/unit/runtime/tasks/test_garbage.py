@@ -52,7 +52,7 @@ def test_everything_is_collected_when_no_epoch_comes(monkeypatch: pytest.MonkeyP
 
     assert collector.idle_s is not None
     assert collector.idle_s >= IDLE_S
-    collector.when_idle()
+    collector.collect()
 
     assert found() is None
     assert collector.idle_s is None

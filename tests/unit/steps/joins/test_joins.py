@@ -363,7 +363,7 @@ def test_results_of_the_latest_come_in_the_order_of_time_then_of_keys(
     piece_rows: int,
 ) -> None:
     """However few rows are stored as a piece of their own."""
-    with mock.patch.object(waiting, "PIECE_ROWS", piece_rows):
+    with mock.patch.object(waiting.WaitingRows, "piece_rows", piece_rows):
         join_latest_in_order(left, right, cuts, delay)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from deltalake import DeltaTable, __version__
 
-from wallaroo.connectors.lake.delta.kernel import missing_jars
+from wallaroo.connectors.lake.delta.kernel import JARS
 from wallaroo.connectors.lake.delta.sink import DeltaSinkConfig
 
 WRITER_VERSION_MAX = 7  # from which on features have names
@@ -118,7 +118,7 @@ def _beyond_kernel(
     for words, is_wanted in beyond.items():
         if is_wanted:
             yield f"{reason}, and Delta Kernel {words}; or {removal}; or {COPY}."
-    if missing := missing_jars(Path(config.kernel_jars)):
+    if missing := [name for name in JARS if not Path(config.kernel_jars, name).is_file()]:
         yield f"{reason}, and kernel_jars='{config.kernel_jars}' has no {', '.join(missing)}."
 
 

@@ -42,11 +42,6 @@ CHECKPOINT = "CHECKPOINT"  # the table's log gets one after so many commits
 PASSES = ("ConcurrentTransactionException", "ConcurrentWriteException", "CommitStateUnknown")
 
 
-def missing_jars(folder: Path) -> list[str]:
-    """Return the names of Kernel's files that a folder lacks."""
-    return [name for name in JARS if not (folder / name).is_file()]
-
-
 class Kernel:
     """A JVM with Delta Kernel, and a table."""
 

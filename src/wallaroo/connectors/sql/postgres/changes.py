@@ -307,16 +307,14 @@ class PostgresChanges(ReplayableSource[Any]):
 class ChangesLog(OwnLog):
     """The log of a slot, read by one task at a time and moved after commits."""
 
+    counts_events = False  # places are bytes
+
     def __init__(self, source: PostgresChanges, is_bounded: bool = False):
         super().__init__(source, is_bounded)
         self._changes = source
 
     def __reduce__(self) -> tuple[type[ChangesLog], tuple[PostgresChanges]]:
         return ChangesLog, (self._changes,)
-
-    @property
-    def counts_events(self) -> bool:
-        return False  # places are bytes
 
     def beginning(self) -> Position:
         return replace(super().beginning(), events=0)

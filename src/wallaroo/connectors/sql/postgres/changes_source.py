@@ -38,6 +38,7 @@ class PostgresChangesConfig(SourceConfig[Event]):
     opener: ClassVar[str] = "wallaroo.connectors.sql.postgres.changes:open_log"
     library: ClassVar[tuple[str, ...]] = ("psycopg[binary]", "on every host")
     fed_by: ClassVar[FedBy] = FedBy.ITSELF
+    has_plain_payloads: ClassVar[bool] = False
 
     name: str
     dsn: str = field(repr=False)  # may hold a password
@@ -60,10 +61,6 @@ class PostgresChangesConfig(SourceConfig[Event]):
                 "Use a-z, 0-9 and _, at most 63 of them.",
             )
         object.__setattr__(self, "slot", slot)
-
-    @property
-    def has_plain_payloads(self) -> bool:
-        return False
 
     @property
     def exclusive(self) -> str:

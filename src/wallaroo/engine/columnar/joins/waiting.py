@@ -25,14 +25,14 @@ from wallaroo.steps.joins.step import RIGHT
 from wallaroo.steps.joins.waiting import Piece, Stored, WaitingPieces, by_age
 from wallaroo.steps.windows.spec import FINAL_WATERMARK
 
-# a piece of so many rows costs less by itself than its rows do
-PIECE_ROWS = 512
 Sides = tuple[TimedRows | None, TimedRows | None]
 NOTHING: Sides = (None, None)
 
 
 class WaitingColumns(WaitingPieces[TimedRows | None]):
     """Waiting rows of all keys of a task, by side; see ``steps.joins.waiting.WaitingRows``."""
+
+    piece_rows = 512
 
     def __init__(self, join: RowJoin, stored: Stored, batch: int, began: int):
         super().__init__(stored, batch, began)
@@ -45,10 +45,6 @@ class WaitingColumns(WaitingPieces[TimedRows | None]):
         self._arrived: tuple[list[TimedRows], list[TimedRows]] = ([], [])
         self._homes: dict[int, Any] = {}
         self._rows: Sides = NOTHING  # in order; not passed on, nor stored
-
-    @property
-    def piece_rows(self) -> int:
-        return PIECE_ROWS
 
     def between(self, rows: TimedRows | None, begin: int, end: int) -> TimedRows | None:
         return None if rows is None else rows.between(begin, end)
