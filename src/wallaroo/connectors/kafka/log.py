@@ -26,13 +26,14 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaException
 
-from wallaroo.connectors.kafka.broker_names import brokers_text
+from wallaroo.connectors.kafka.broker_names import brokers_text, is_among
 from wallaroo.connectors.kafka.brokers import Brokers, TopicsQuery
 from wallaroo.connectors.kafka.client import FIRST, NEXT, error_of, is_transient
-from wallaroo.connectors.kafka.identity import SKIP, TopicLoss, Topics, losses, settled
+from wallaroo.connectors.kafka.identity import SKIP, TopicLoss, Topics, added, losses, settled
 from wallaroo.connectors.kafka.offsets import (
     ID,
     Flat,
+    Place,
     entries_of,
     flat,
     position_of,
@@ -226,13 +227,18 @@ class KafkaLog(SourceLog):
     def split(self, start: Position, end: Position, pieces: int) -> list[list[Range]]:
         """Cut at offsets; leave out skipped offsets, which are gone."""
         begin, ends = readable(start.place, end.place)
-        if self._skips and self._topics is not None:
-            first = self._topics.first
+        if self._topics is not None:
+            first = self._topics.first if self._skips else added(start, self._topics)
             begin = {place: max(low, first.get(place, low)) for place, low in begin.items()}
         return split(begin, ends, pieces, entries_of(end.place, ID))
 
     def partitions(self, position: Position) -> frozenset[str]:
-        return frozenset(f"{topic}-{number}" for topic, number in flat(position.place))
+        return frozenset(f"{topic}-{number}" for topic, number in flat(self._read_of(position)))
+
+    def _read_of(self, position: Position) -> Place:
+        """Return a position's place without topics that the source no longer reads."""
+        wanted = self._subscription.topics
+        return {topic: own for topic, own in position.place.items() if is_among(topic, wanted)}
 
     def lags(self, position: Position, head: Position) -> Mapping[str, int]:
         before, ends = readable(position.place, head.place)
@@ -306,7 +312,7 @@ class KafkaLog(SourceLog):
             return
         self._published_at = now
         with contextlib.suppress(KafkaException):
-            self._brokers.publish(flat(position.place))
+            self._brokers.publish(flat(self._read_of(position)))
 
     def close(self) -> None:
         self._brokers.close()
