@@ -102,7 +102,15 @@ class SparingFilter(logging.Filter):
         return True
 
 
+def _is_no_producer_option(record: logging.LogRecord) -> bool:
+    return "is a producer property" not in record.getMessage()
+
+
 LOGGER.addFilter(SparingFilter())
+# a sink's consumers have the options of its producer
+SINK_LOGGER = LOGGER.getChild("sink")
+SINK_LOGGER.addFilter(_is_no_producer_option)
+SINK_LOGGER.addFilter(SparingFilter())
 
 # operations that the user of the brokers is not allowed to do: waiting does not help
 UNAUTHORIZED = {
@@ -185,7 +193,7 @@ class Inquiry:
     def __init__(
         self,
         brokers: str,
-        options: Mapping[str, str],
+        options: Mapping[str, Any],
         *,
         group: str = "",
         isolation: str = "read_committed",
@@ -264,7 +272,11 @@ def _checked(answers: list[TopicPartition]) -> list[TopicPartition]:
 
 
 def open_consumer(
-    brokers: str, options: Mapping[str, Any], *, isolation: str, reset: str = "error"
+    brokers: str,
+    options: Mapping[str, Any],
+    *,
+    isolation: str,
+    reset: str = "error",
 ) -> Consumer:
     """Open a consumer without a group; ``reset``: ``auto.offset.reset``."""
     fixed = {
