@@ -17,7 +17,7 @@ from tests.connectors.kafka.test_kafka_log import (
     subscription,
 )
 from wallaroo.connectors.kafka.log import KafkaLog
-from wallaroo.connectors.kafka.reader import Partition, PartitionReader, close_readers
+from wallaroo.connectors.kafka.reader import READERS, Partition, PartitionReader
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.sources.log import SKIPPED, Position
 
@@ -29,7 +29,7 @@ _names = count()
 @pytest.fixture(autouse=True)
 def own_readers() -> Iterator[None]:
     yield
-    close_readers()
+    READERS.close()
 
 
 @pytest.fixture

@@ -277,6 +277,7 @@ def open_consumer(
     *,
     isolation: str,
     reset: str = "error",
+    tuning: Mapping[str, int] | None = None,
 ) -> Consumer:
     """Open a consumer without a group; ``reset``: ``auto.offset.reset``."""
     fixed = {
@@ -290,6 +291,7 @@ def open_consumer(
         "fetch.wait.max.ms": 50,
         "queued.min.messages": QUEUE_MESSAGES_MIN,
         "queued.max.messages.kbytes": QUEUE_KBYTES,
+        **(tuning or {}),
     }
     return _consumer(brokers, {**settings(brokers, options), **fixed, **_consumer_options(options)})
 

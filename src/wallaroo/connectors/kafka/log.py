@@ -43,11 +43,10 @@ from wallaroo.connectors.kafka.offsets import (
     waiting,
 )
 from wallaroo.connectors.kafka.reader import (
+    READERS,
     Partition,
     PartitionReader,
-    drop_reader,
     newest_ms,
-    reader_of,
     times_ns,
     values,
 )
@@ -325,7 +324,7 @@ class KafkaLog(SourceLog):
         partition = self._partition(topic, number, *known)
         take: Callable[[list[Any]], list[Any]] = self._take()
         try:
-            for messages in reader_of(partition).read(start, part.end):
+            for messages in READERS.of(partition).read(start, part.end):
                 payloads = take(messages)
                 if payloads:
                     newest_ns = newest_ms(messages) * 1_000_000
@@ -333,14 +332,14 @@ class KafkaLog(SourceLog):
                     origin = partial(self._origin, messages)
                     yield Records(part.partition, newest_ns, payloads, times, origin=origin)
         except BaseException:
-            drop_reader(partition)
+            READERS.drop(partition)
             raise
 
     def prefetch(self, part: Range) -> None:
         """Let the client fetch while another range is read; failures show in `read`."""
         topic, number, start, *known = part.start
         with contextlib.suppress(KafkaException, PeerError):
-            reader_of(self._partition(topic, number, *known)).prepare(start)
+            READERS.of(self._partition(topic, number, *known)).prepare(start)
 
     def _times(self, messages: list[Any]) -> list[int]:
         """Return the times of the records, as set by their producer or the broker."""
