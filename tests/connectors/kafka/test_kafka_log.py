@@ -445,6 +445,16 @@ def test_a_wrong_password_is_refused_and_not_shown(broker: Broker, topic: str) -
     assert "a secret" not in str(raised.value)
 
 
+def test_a_broker_that_accepts_connections_and_does_not_answer_may_expect_tls(
+    broker: Broker, topic: str
+) -> None:
+    assert broker.secured is not None
+    changes = {"brokers": broker.secured.address, "request_s": 0.2, "patience_s": 0.1}
+    log = KafkaLog(subscription(broker, topic, **changes))
+    with pytest.raises(PeerError, match=r"It accepts connections: .* security.protocol in options"):
+        log.beginning()
+
+
 def test_a_missing_topic_is_named_with_the_nearest_one(broker: Broker, topic: str) -> None:
     log = KafkaLog(subscription(broker, f"{topic}x"))
 

@@ -142,10 +142,11 @@ def sentence(error: KafkaError) -> str:
 
 def hint_at(wanted: str, there: Iterable[str]) -> str:
     """Return the remedy for a missing topic among the existing ones."""
+    way_out = "create it, correct its name, or give the user the right Describe on it."
     near = difflib.get_close_matches(wanted, list(there), 1)
     if near:
-        return f"Did you mean '{near[0]}'?"
-    return "Create it, correct its name, or give the user the right Describe on it."
+        return f"Did you mean '{near[0]}'? If not, {way_out}"
+    return f"C{way_out[1:]}"
 
 
 def quiet(_: Any) -> None:

@@ -72,6 +72,10 @@ CONNECT_S = 1.0  # for each broker to accept a connection at the start
 FIRST_START_S = 5.0
 PUBLISH_S = 1.0  # between two commits of offsets to the group
 WAY_OUT = "Is it running? Start it, or correct brokers=; then run again."
+WAY_IN = (
+    "It accepts connections: if its listener expects TLS or a login, or does not, correct "
+    "security.protocol in options=; then run again."
+)
 LATEST = "latest"
 STORED = "stored"
 
@@ -382,12 +386,10 @@ class KafkaLog(SourceLog):
         ``patience_s``.
         """
         self._brokers.open()
-        brokers = self._subscription.brokers
-        addresses = [broker.rpartition("://")[2] for broker in brokers.split(",")]
-        where = f"source '{self._subscription.source}': Kafka at {brokers}"
+        where = f"source '{self._subscription.source}': Kafka at {self._subscription.brokers}"
         deadline = time.monotonic() + patience_s
         is_reported = False
-        while causes := why_unreachable(addresses, CONNECT_S):
+        while causes := self._why_unreachable():
             what = f"{where} is unavailable ({causes})"
             if time.monotonic() >= deadline:
                 raise PeerError(f"{what}, for {patience_s:.0f} s now. {WAY_OUT}")
@@ -395,6 +397,11 @@ class KafkaLog(SourceLog):
                 _log.warning("%s. Is it running? The run waits for %.0f s.", what, patience_s)
                 is_reported = True
             time.sleep(0.1)
+
+    def _why_unreachable(self) -> str:
+        brokers = self._subscription.brokers.split(",")
+        addresses = [broker.rpartition("://")[2] for broker in brokers]
+        return why_unreachable(addresses, CONNECT_S)
 
     def _with_retries(self, ask: Callable[[], Answer]) -> Answer:
         """Retry until there is an answer, a permanent error, or the time is over."""
@@ -410,7 +417,8 @@ class KafkaLog(SourceLog):
                 if is_final:
                     raise
                 if time.monotonic() > deadline:
-                    raise PeerError(f"{error}, for {patience_s:.0f} s now. {WAY_OUT}") from error
+                    way_out = WAY_OUT if self._why_unreachable() else WAY_IN
+                    raise PeerError(f"{error}, for {patience_s:.0f} s now. {way_out}") from error
                 time.sleep(0.1)
 
 
