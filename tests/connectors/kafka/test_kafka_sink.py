@@ -250,6 +250,28 @@ def test_an_older_copy_that_is_refused_does_not_end_the_original(
     assert place.values() == expected(3)
 
 
+def test_a_session_that_others_have_overtaken_before_its_first_transaction_is_opened_again(
+    place: Place, tmp_path: Path
+) -> None:
+    committer = place.opened()
+    committer.commit(commit_of(0), place.staged(0))
+    committer.close(DRAIN_SECONDS)
+    system = KafkaSystem(place.config, CommitContext("s", tmp_path, True))
+    session = system.connect(CHECKPOINT)
+    later = place.opened(0)
+    later.commit(commit_of(1), place.staged(1))
+    later.close(DRAIN_SECONDS)
+    batch: Any = PendingBatch.of(commit_of(2), 0, place.staged(2))
+
+    with pytest.raises(KafkaException) as failed:
+        session.write(batch, iter([]))
+    session.close()
+
+    assert session.last() == commit_of(0)
+    assert "an earlier session has written" in system.waiting_for(failed.value)
+    assert place.values() == expected(2)
+
+
 class GivenUp:
     """A client that has failed its transaction, as one whose machine slept while it produced."""
 
