@@ -114,6 +114,10 @@ class ChainSourceConfig(SourceConfig[Event]):
     def exclusive(self) -> str:
         return self.first.exclusive or self.second.exclusive
 
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (*self.first.reads, *self.second.reads)
+
     def for_fork(self, name: str) -> Self:
         first = self.first.for_fork(name)
         return replace(self, first=first, second=self.second.for_fork(name))

@@ -113,6 +113,11 @@ class SourceConfig(ABC, Generic[Event]):
         """Describe what the other system gives to one application only; empty if nothing."""
         return ""
 
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Describe what it reads in the other system, if positions keep the rest, too."""
+        return ()
+
     def for_fork(self, name: str) -> Self:
         """Return the source for a fork, which runs beside the application that it was saved from.
 

@@ -7,7 +7,13 @@ import logging
 import pytest
 from confluent_kafka import KafkaError
 
-from wallaroo.connectors.kafka.client import SPARED_S, SparingFilter, is_transient
+from wallaroo.connectors.kafka.client import (
+    SINK_LOGGER,
+    SPARED_S,
+    SparingFilter,
+    hint_at,
+    is_transient,
+)
 
 
 def record_of(text: str) -> logging.LogRecord:
@@ -48,3 +54,18 @@ def test_what_is_no_line_of_the_client_is_logged() -> None:
 )
 def test_what_a_broker_that_restarts_causes_is_waited_for(code: int, expected: bool) -> None:
     assert is_transient(KafkaError(code)) is expected
+
+
+def test_a_sink_s_consumers_do_not_warn_of_the_options_of_its_producer() -> None:
+    kind = "CONFWARN [wallaroo#consumer-1] [thrd:app]: Configuration property {}"
+    ignored = "transaction.timeout.ms is a producer property and will be ignored by this consumer"
+
+    assert not SINK_LOGGER.filter(record_of(kind.format(ignored)))
+    assert SINK_LOGGER.filter(record_of(kind.format("api.version is deprecated")))
+
+
+def test_a_topic_with_a_similar_name_may_still_be_one_that_the_user_may_not_see() -> None:
+    way_out = "reate it, correct its name, or give the user the right Describe on it."
+
+    assert hint_at("out2", ["out"]) == f"Did you mean 'out'? If not, c{way_out}"
+    assert hint_at("out2", []) == f"C{way_out}"

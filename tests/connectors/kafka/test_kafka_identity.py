@@ -17,7 +17,7 @@ from tests.connectors.kafka.test_kafka_log import (
     subscription,
 )
 from wallaroo.connectors.kafka.log import KafkaLog
-from wallaroo.connectors.kafka.reader import Partition, PartitionReader, close_readers
+from wallaroo.connectors.kafka.reader import READERS, Partition, PartitionReader
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.sources.log import SKIPPED, Position
 
@@ -29,7 +29,7 @@ _names = count()
 @pytest.fixture(autouse=True)
 def own_readers() -> Iterator[None]:
     yield
-    close_readers()
+    READERS.close()
 
 
 @pytest.fixture
@@ -285,6 +285,75 @@ def test_a_topic_of_a_pattern_that_is_deleted_with_unread_records_is_refused_or_
     assert "configure the source with on_data_loss='skip'" in str(refused.value)
     assert list(continued.place) == [kept]
     assert "30 offsets are skipped; the source continues without the topic" in caplog.text
+
+
+@pytest.fixture
+def left(broker: Broker, name: str, eventually: Eventually) -> tuple[str, Position]:
+    """A topic that a run has read beside another one and then not any more, and the position."""
+    broker.create(f"{name}-left")
+    produce(broker, name, numbers(0, 3))
+    produce(broker, f"{name}-left", numbers(100, 110))
+    both = opened(broker, name, f"{name}-left")
+    place = processed(both).place
+    position = Position({**place, f"{name}-left": {**place[f"{name}-left"], "0": 3}}, 6)
+    one = opened(broker, name, confirm_s=0.0)
+    one.require(position)
+    assert one.reconcile(position) is position
+    assert one.partitions(position) == {f"{name}-0"}
+    assert one.backlog(position) == 0
+    produce(broker, name, numbers(3, 5))
+    eventually(lambda: one.backlog(position) == 2, "new records are seen")
+    later = stored(one.advance(position, 100))
+    assert everything(one, position, later) == numbers(3, 5)
+    return f"{name}-left", later
+
+
+def test_a_topic_that_is_put_back_resumes_where_it_was(
+    broker: Broker, name: str, left: tuple[str, Position], caplog: pytest.LogCaptureFixture
+) -> None:
+    other, position = left
+    produce(broker, other, numbers(110, 112))
+
+    both = opened(broker, name, other)
+    both.require(position)
+
+    assert both.reconcile(position) is position
+    end = both.advance(position, 100)
+    assert everything(both, position, end) == numbers(103, 112)
+    assert end.events == 5 + 12
+    assert caplog.messages == []
+
+
+def test_a_topic_that_is_put_back_is_compared(
+    broker: Broker, name: str, left: tuple[str, Position]
+) -> None:
+    other, position = left
+    broker.admin.delete_records(other, 0, 5)
+    with pytest.raises(CheckpointError, match="the 2 offsets from 3 on were not processed"):
+        opened(broker, name, other).require(position)
+    broker.create_again(other)
+
+    opened(broker, name).require(position)
+    with pytest.raises(CheckpointError, match="created again: 3 offsets of the earlier"):
+        opened(broker, name, other).require(position)
+
+
+def test_a_topic_that_is_added_begins_at_the_first_record_that_it_has(
+    broker: Broker, name: str
+) -> None:
+    produce(broker, name, numbers(0, 10))
+    position = processed(opened(broker, name))
+    broker.create(f"{name}-added", 2)
+    produce(broker, f"{name}-added", numbers(20, 30))
+    broker.admin.delete_records(f"{name}-added", 0, 6)
+
+    both = opened(broker, name, f"{name}-added")
+    both.require(position)
+    begun = stored(both.reconcile(position))
+
+    assert both.split(position, begun, 2) == []
+    assert both.reconcile(begun) is begun
+    assert everything(both, begun, both.advance(begun, 100)) == numbers(26, 30)
 
 
 def test_a_named_topic_that_is_deleted_is_reported_and_asked_for_again(

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from pathlib import Path
 from queue import Queue
 from threading import Event, Thread
@@ -20,7 +20,12 @@ from hypothesis import strategies as st
 from tests.connectors.kafka.broker import Broker, running_broker
 from wallaroo.connectors.kafka.brokers import TopicsQuery
 from wallaroo.connectors.kafka.log import KafkaLog
-from wallaroo.connectors.kafka.reader import Partition, PartitionReader, close_readers
+from wallaroo.connectors.kafka.reader import (
+    READERS,
+    Partition,
+    PartitionReader,
+    Readers,
+)
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.sources.log import Position, Range
 
@@ -32,7 +37,7 @@ RESTARTS = 2
 @pytest.fixture(autouse=True)
 def own_readers() -> Iterator[None]:
     yield
-    close_readers()
+    READERS.close()
 
 
 def subscription(broker: Broker, *topics: str, **changes: object) -> TopicsQuery:
@@ -84,14 +89,14 @@ def test_a_range_is_read_as_soon_as_its_records_are_there(broker: Broker, topic:
     produce(broker, topic, numbers(0, 10))
     options = subscription(broker, topic).options
     partition = Partition(broker.address, topic, 0, "read_committed", False, options)
-    reader = PartitionReader(partition, poll_s=3600.0)
+    opened = PartitionReader(partition, poll_s=3600.0)
     found: Queue[list[bytes | None]] = Queue()
 
     def read() -> None:
         for start in (0, 10):
-            taken = [message for some in reader.read(start, start + 10) for message in some]
+            taken = [message for some in opened.read(start, start + 10) for message in some]
             found.put([message.value() for message in taken])
-        reader.close()
+        opened.close()
 
     Thread(target=read, daemon=True).start()
     assert found.get(timeout=400) == numbers(0, 10)
@@ -156,6 +161,96 @@ def filled_topic(broker: Broker) -> str:
     broker.create("filled")
     produce(broker, "filled", numbers(0, 300))
     return "filled"
+
+
+@pytest.fixture(scope="module")
+def filled_partitions(broker: Broker) -> str:
+    """A topic whose records name their partition, and in which transactions were aborted."""
+    broker.create("many", 5)
+    producer = Producer({"bootstrap.servers": broker.address, "transactional.id": "many"})
+    producer.init_transactions(30)
+    for first in range(0, 40, 10):
+        producer.begin_transaction()
+        for partition in range(5):
+            for number in range(first, first + 10):
+                producer.produce("many", b"%d %d" % (partition, number), partition=partition)
+        producer.flush(30)
+        if first == 10:
+            producer.abort_transaction(30)
+        else:
+            producer.commit_transaction(30)
+    return "many"
+
+
+@settings(
+    max_examples=8,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(
+    steps=st.lists(st.tuples(st.integers(0, 4), st.integers(1, 44)), min_size=4, max_size=20),
+    kept=st.sampled_from([0, 2]),
+    prefetches=st.booleans(),
+)
+def test_more_partitions_than_consumers_are_read_once_and_in_order(
+    broker: Broker,
+    filled_partitions: str,
+    steps: list[tuple[int, int]],
+    kept: int,
+    prefetches: bool,
+) -> None:
+    readers = Readers(kept, 2)
+    at = dict.fromkeys(range(5), 0)
+    parts = []
+    for number, size in [*steps, *((number, 44) for number in range(5))]:
+        low = at[number]
+        at[number] = min(44, low + size)
+        key = Partition(broker.address, filled_partitions, number, "read_committed", False, ())
+        parts.append((key, low, at[number]))
+    found: dict[int, list[bytes | None]] = {number: [] for number in at}
+
+    for (key, low, high), following in zip_longest(parts, parts[1:]):
+        if prefetches and following:
+            readers.of(following[0]).prepare(following[1])
+        for messages in readers.of(key).read(low, high):
+            found[key.number] += [message.value() for message in messages]
+    readers.close()
+
+    committed = [*range(10), *range(20, 40)]
+    assert found == {number: [b"%d %d" % (number, n) for n in committed] for number in at}
+
+
+def test_partitions_without_a_consumer_of_their_own_share_a_few(broker: Broker, topic: str) -> None:
+    readers = Readers(1, 1)
+    first, second, third = (
+        Partition(broker.address, topic, number, "read_committed", False, (), "an id")
+        for number in range(3)
+    )
+
+    kept = readers.of(first)
+    turning = readers.of(second)
+
+    assert turning is not kept
+    assert readers.of(third) is turning
+    assert readers.of(first) is kept
+    assert readers.of(replace(second, topic_id="another id")) is not turning, "of another topic"
+    readers.close()
+
+
+def test_a_partition_gets_the_consumer_of_one_that_is_no_longer_read(
+    broker: Broker, topic: str
+) -> None:
+    readers = Readers(1, 1, unused_s=0.0)
+    first, second = (
+        Partition(broker.address, topic, number, "read_committed", False, ()) for number in range(2)
+    )
+
+    readers.of(first)
+    own = readers.of(second)
+
+    assert readers.of(second) is own
+    assert not own.may_turn_to(replace(second, isolation="read_uncommitted"))
+    readers.close()
 
 
 def test_aborted_and_marker_offsets_end_a_range_without_records(broker: Broker, topic: str) -> None:
@@ -348,6 +443,16 @@ def test_a_wrong_password_is_refused_and_not_shown(broker: Broker, topic: str) -
     with pytest.raises(PeerError, match="uthentication") as raised:
         log.beginning()
     assert "a secret" not in str(raised.value)
+
+
+def test_a_broker_that_accepts_connections_and_does_not_answer_may_expect_tls(
+    broker: Broker, topic: str
+) -> None:
+    assert broker.secured is not None
+    changes = {"brokers": broker.secured.address, "request_s": 0.2, "patience_s": 0.1}
+    log = KafkaLog(subscription(broker, topic, **changes))
+    with pytest.raises(PeerError, match=r"It accepts connections: .* security.protocol in options"):
+        log.beginning()
 
 
 def test_a_missing_topic_is_named_with_the_nearest_one(broker: Broker, topic: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import signal
+from array import array
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -26,14 +27,16 @@ from tests.connectors.kafka.fixtures import committed_records
 from tests.forks import Forks
 from tests.sampling import sampled
 from tests.unit.sinks import killed_driver
-from tests.unit.sinks.identities import commit_of, history_to
+from tests.unit.sinks.identities import CHECKPOINT, commit_of, history_to
 from wallaroo.connectors.kafka.committer import KafkaSystem
-from wallaroo.connectors.kafka.output import KafkaOutput
+from wallaroo.connectors.kafka.output import KafkaOutput, pack
 from wallaroo.connectors.kafka.sink import KafkaSinkConfig
 from wallaroo.errors import CheckpointError, PeerError, WallarooParameterError
 from wallaroo.sinks.changes import Delete
 from wallaroo.sinks.interface import SinkCommitter
+from wallaroo.sinks.queued.pending import PendingBatch
 from wallaroo.sinks.queued.system import CommitContext
+from wallaroo.sinks.staging import Staged
 
 pytestmark = pytest.mark.kafka
 Eventually = Callable[..., None]
@@ -229,6 +232,119 @@ def test_an_older_process_is_fenced_by_the_one_that_took_over(
     assert place.values() == expected(2)
 
 
+def test_an_older_copy_that_is_refused_does_not_end_the_original(
+    place: Place, eventually: Eventually
+) -> None:
+    original = place.opened()
+    for batch in (0, 1):
+        original.commit(commit_of(batch), place.staged(batch))
+    eventually(lambda: original.backlog() == 0, "the original has sent")
+    copied = Place(place.broker, place.topic, place.folder / "copy")
+
+    copy = copied.opened(0)
+    with pytest.raises(CheckpointError, match="rolled back or is an older copy"):
+        copy.check(DRAIN_SECONDS)
+    original.commit(commit_of(2), place.staged(2))
+    original.close(DRAIN_SECONDS)
+
+    assert place.values() == expected(3)
+
+
+def test_a_session_that_others_have_overtaken_before_its_first_transaction_is_opened_again(
+    place: Place, tmp_path: Path
+) -> None:
+    committer = place.opened()
+    committer.commit(commit_of(0), place.staged(0))
+    committer.close(DRAIN_SECONDS)
+    system = KafkaSystem(place.config, CommitContext("s", tmp_path, True))
+    session = system.connect(CHECKPOINT)
+    later = place.opened(0)
+    later.commit(commit_of(1), place.staged(1))
+    later.close(DRAIN_SECONDS)
+    batch: Any = PendingBatch.of(commit_of(2), 0, place.staged(2))
+
+    with pytest.raises(KafkaException) as failed:
+        session.write(batch, iter([]))
+    session.close()
+
+    assert session.last() == commit_of(0)
+    assert "an earlier session has written" in system.waiting_for(failed.value)
+    assert place.values() == expected(2)
+
+
+class GivenUp:
+    """A client that has failed its transaction, as one whose machine slept while it produced."""
+
+    def __init__(self, cause: int):
+        self.cause = KafkaError(cause, "3 message(s) timed out", txn_requires_abort=True)
+
+    def init_transactions(self, _: float) -> None:
+        pass
+
+    def begin_transaction(self) -> None:
+        pass
+
+    def produce(self, *_: Any, **__: Any) -> None:
+        raise KafkaException(KafkaError(KafkaError._STATE, "Erroneous state"))
+
+    def commit_transaction(self, _: float) -> None:
+        raise KafkaException(self.cause)
+
+    def abort_transaction(self, _: float) -> None:
+        pass
+
+    def purge(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("cause", "words"),
+    [(KafkaError._TIMED_OUT, "3 message(s) timed out"), (KafkaError.MSG_SIZE_TOO_LARGE, "")],
+)
+def test_a_transaction_that_the_client_has_given_up_is_sent_again_if_its_cause_passes(
+    place: Place, cause: int, words: str
+) -> None:
+    system = KafkaSystem(place.config, CommitContext("s", place.folder, True))
+    session: Any = system.connect(CHECKPOINT)
+    session._producer = GivenUp(cause)
+    output = Staged(memoryview(pack(b"value")), array("I", [len(pack(b"value"))]))
+    batch: Any = PendingBatch.of(commit_of(0), 0, place.staged(0))
+
+    with pytest.raises(KafkaException) as failed:
+        session.write(batch, iter([output]))
+    session.close()
+
+    waiting = system.waiting_for(failed.value)
+    assert words in waiting
+    assert bool(waiting) is bool(words)
+
+
+def test_a_transaction_timeout_of_the_options_is_the_one_that_brokers_are_asked_for(
+    place: Place,
+) -> None:
+    most = {"transaction.timeout.ms": "1000000"}  # brokers allow 15 minutes
+    config = KafkaSinkConfig(place.topic, place.broker.address, options=most)
+    committer = config.committer("s", place.staging, True)
+    committer.recover(history_to(-1), [])
+
+    words = "Set transaction.timeout.ms in the sink's options to at most transaction.max.timeout.ms"
+    with pytest.raises(PeerError, match=words):
+        committer.check(DRAIN_SECONDS)
+
+
+def test_how_large_a_record_may_be_is_decided_by_the_topic(broker: Broker, tmp_path: Path) -> None:
+    name = f"wide-{tmp_path.name}"
+    broker.create(name, **{"max.message.bytes": "3000000"})
+    place = Place(broker, name, tmp_path)
+    committer = place.opened()
+    large = [b"x" * 2_500_000]
+    committer.commit(
+        commit_of(0), killed_driver.stage(place.config, place.staging, 0, 1, lambda *_: large)
+    )
+    committer.close(DRAIN_SECONDS)
+    assert [len(value) for value in place.values()] == [2_500_000]
+
+
 def test_another_commit_under_a_number_that_was_sent_is_refused(place: Place) -> None:
     committer = place.opened()
     committer.commit(commit_of(0), place.staged(0))
@@ -302,7 +418,10 @@ def test_a_refused_record_leaves_no_transaction_that_readers_wait_for(
     packed = [config.encoder.function(value) for value in (b"small", b"x" * 3000)]
     tokens = killed_driver.stage(config, place.staging, 0, 1, lambda batch, task: packed)
     committer.commit(commit_of(0), tokens)
-    with pytest.raises(PeerError, match="Kafka refuses batch 0 for topic"):
+    words = (
+        "refuses batch 0 for topic .* too large.* Raise max.message.bytes of the topic, then run"
+    )
+    with pytest.raises(PeerError, match=words):
         committer.close(DRAIN_SECONDS)
 
     other = Producer({"bootstrap.servers": broker.address})

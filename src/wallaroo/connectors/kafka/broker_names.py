@@ -50,6 +50,20 @@ def is_topic(name: Any) -> bool:
     return isinstance(name, str) and re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", name) is not None
 
 
+def is_among(topic: str, wanted: Sequence[str]) -> bool:
+    """Return whether a source reads a topic: one of names, or of patterns that begin with ^.
+
+    >>> [is_among(topic, ("a", "^b")) for topic in ("a", "bc", "ab", "__b")]
+    [True, True, False, False]
+    """
+    return any(
+        not topic.startswith("__") and re.search(each, topic) is not None
+        if each.startswith("^")
+        else each == topic
+        for each in wanted
+    )
+
+
 def is_topic_or_pattern(name: Any) -> bool:
     """Return whether a source may read topics of this name.
 

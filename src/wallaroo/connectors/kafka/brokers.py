@@ -5,7 +5,6 @@ Where it runs: driver.  Queries are made now and then; at once after an answer t
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from typing import TypeVar
 
 from confluent_kafka import KafkaException
 
+from wallaroo.connectors.kafka.broker_names import is_among
 from wallaroo.connectors.kafka.client import (
     FIRST,
     NEXT,
@@ -85,7 +85,7 @@ class Brokers:
             ends = self.offsets(NEXT)
         for (topic, number), end in ends.items():
             self._known_of(topic)[number] = end
-        return Topics(self._first, ends, self._ids, self._known)
+        return Topics(self._first, ends, self._ids, self._known, self._subscription.topics)
 
     def _known_of(self, topic: str) -> dict[int, int]:
         """Return the last known ends of a topic, under its present id."""
@@ -144,7 +144,7 @@ class Brokers:
         topics = self._ask(lambda inquiry: inquiry.topics())
         partitions: set[tuple[str, int]] = set()
         for wanted in self._subscription.topics:
-            names = [name for name in topics if _matches(wanted, name)]
+            names = [name for name in topics if is_among(name, (wanted,))]
             if not names and not wanted.startswith("^"):
                 raise self._no_topic(wanted, list(topics))
             partitions.update((name, number) for name in names for number in topics[name])
@@ -196,9 +196,3 @@ class Brokers:
             f"source '{own.source}': Kafka at {own.brokers} has no topic '{wanted}'. "
             f"{hint_at(wanted, there)}"
         )
-
-
-def _matches(wanted: str, name: str) -> bool:
-    if wanted.startswith("^"):
-        return not name.startswith("__") and re.search(wanted, name) is not None
-    return wanted == name

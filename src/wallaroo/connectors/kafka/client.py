@@ -102,7 +102,15 @@ class SparingFilter(logging.Filter):
         return True
 
 
+def _is_no_producer_option(record: logging.LogRecord) -> bool:
+    return "is a producer property" not in record.getMessage()
+
+
 LOGGER.addFilter(SparingFilter())
+# a sink's consumers have the options of its producer
+SINK_LOGGER = LOGGER.getChild("sink")
+SINK_LOGGER.addFilter(_is_no_producer_option)
+SINK_LOGGER.addFilter(SparingFilter())
 
 # operations that the user of the brokers is not allowed to do: waiting does not help
 UNAUTHORIZED = {
@@ -134,10 +142,11 @@ def sentence(error: KafkaError) -> str:
 
 def hint_at(wanted: str, there: Iterable[str]) -> str:
     """Return the remedy for a missing topic among the existing ones."""
+    way_out = "create it, correct its name, or give the user the right Describe on it."
     near = difflib.get_close_matches(wanted, list(there), 1)
     if near:
-        return f"Did you mean '{near[0]}'?"
-    return "Create it, correct its name, or give the user the right Describe on it."
+        return f"Did you mean '{near[0]}'? If not, {way_out}"
+    return f"C{way_out[1:]}"
 
 
 def quiet(_: Any) -> None:
@@ -185,7 +194,7 @@ class Inquiry:
     def __init__(
         self,
         brokers: str,
-        options: Mapping[str, str],
+        options: Mapping[str, Any],
         *,
         group: str = "",
         isolation: str = "read_committed",
@@ -264,7 +273,12 @@ def _checked(answers: list[TopicPartition]) -> list[TopicPartition]:
 
 
 def open_consumer(
-    brokers: str, options: Mapping[str, Any], *, isolation: str, reset: str = "error"
+    brokers: str,
+    options: Mapping[str, Any],
+    *,
+    isolation: str,
+    reset: str = "error",
+    tuning: Mapping[str, int] | None = None,
 ) -> Consumer:
     """Open a consumer without a group; ``reset``: ``auto.offset.reset``."""
     fixed = {
@@ -278,6 +292,7 @@ def open_consumer(
         "fetch.wait.max.ms": 50,
         "queued.min.messages": QUEUE_MESSAGES_MIN,
         "queued.max.messages.kbytes": QUEUE_KBYTES,
+        **(tuning or {}),
     }
     return _consumer(brokers, {**settings(brokers, options), **fixed, **_consumer_options(options)})
 

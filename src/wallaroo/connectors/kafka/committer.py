@@ -8,9 +8,11 @@ The invariants, for ``delivery="exactly-once"``:
   transaction commits the offset of a consumer group that belongs to this checkpoint and sink: the
   last batch's number plus one, with the commit's id as metadata.  Recovery reads it back; so it
   knows of every transaction whether it was committed, even if its confirmation never came.
-* The transactional id belongs to the checkpoint and the sink.  A newer session fences older ones:
-  the broker refuses the records of a forgotten process.  A late request of a session that this run
-  gave up may fence its successor (``connectors/kafka/fencing.py``).
+* The transactional id belongs to the checkpoint and the sink.  A newer session fences older ones
+  before its first transaction: the broker refuses the records of a forgotten process.  A session
+  that finds a commit in the ledger waits with that until it has output: its committer refuses an
+  older copy of the checkpoint first, which must not end the run of the original.  A late request of
+  a session that this run gave up may fence its successor (``connectors/kafka/fencing.py``).
 * librdkafka's `send_offsets_to_transaction` ignores its timeout: it may never return if the
   group's coordinator was lost in the transaction (its issue 5456).  No session can end that; so the
   committer abandons the session and opens another one, which fences it.
@@ -34,6 +36,7 @@ from typing import Any, ClassVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from wallaroo.connectors.kafka.client import (
+    SINK_LOGGER,
     UNAUTHORIZED,
     Inquiry,
     error_of,
@@ -59,12 +62,24 @@ TOGETHER = 100  # batches in a transaction, at most
 # writes, however small it is.
 SPACING_S = 0.02
 # Defaults of the client, which the sink's options override.  A coordinator that has not finished
-# one transaction refuses the next one for some milliseconds; the client would wait 100.
-TUNING = {"linger.ms": 5, "retry.backoff.ms": 5}
+# one transaction refuses the next one for some milliseconds; the client would wait 100.  How large
+# a record may be is the topic's to decide: the client's limit is the largest that it accepts.
+TUNING = {"linger.ms": 5, "retry.backoff.ms": 5, "message.max.bytes": 1_000_000_000}
 TOPIC_S_MAX = 3.0  # a new topic is not known to all brokers immediately
 # Once fenced, a client answers every call with "fatal"; no other cause makes ours fatal.
 FENCED = (KafkaError._FENCED, KafkaError._FATAL, KafkaError.INVALID_PRODUCER_EPOCH)
+# The client has failed a transaction, and with it records that it had not sent.
+FAILED = (KafkaError._STATE, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
+TRANSACTION_MS = "transaction.timeout.ms"
 LEDGER_PARTITION = 0  # the topic's partition under which the group's offset is kept
+# for refusals that have one cause
+WAYS_OUT = {
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: (
+        f"Set {TRANSACTION_MS} in the sink's options to at most transaction.max.timeout.ms of the "
+        f"brokers"
+    ),
+    KafkaError.MSG_SIZE_TOO_LARGE: "Raise max.message.bytes of the topic",
+}
 WAYS_ON = (
     "Continue with the checkpoint that wrote the topic; or begin with another --checkpoint folder "
     "and another topic."
@@ -78,7 +93,8 @@ class KafkaTimeouts:
     answer_s: float = 10.0  # an answer; after that the session is reopened
     # the time without a confirmed record; until then a commit is retried
     stalled_s: float = 30.0
-    transaction_ms: int = 300_000  # after this time the broker aborts an unfinished transaction
+    # after this time the broker aborts an unfinished transaction; the sink's options override it
+    transaction_ms: int = 300_000
 
 
 class KafkaSystem(ExternalSystem[KafkaSinkConfig]):
@@ -102,6 +118,11 @@ class KafkaSystem(ExternalSystem[KafkaSinkConfig]):
         """Return librdkafka's options, which may hold a password."""
         return self._config.options
 
+    @property
+    def consumer_options(self) -> Mapping[str, Any]:
+        """Return the options for the sink's consumers."""
+        return {**self.options, "logger": SINK_LOGGER}
+
     def group(self, checkpoint: str) -> str:
         """Return the consumer group, and transactional id, of a checkpoint's output here."""
         return f"wallaroo-sink-{checkpoint}-{self.sink}"
@@ -116,7 +137,7 @@ class KafkaSystem(ExternalSystem[KafkaSinkConfig]):
     def _require_topic(self) -> None:
         """Raise PeerError for missing rights, or a topic that does not appear in time."""
         deadline = time.monotonic() + TOPIC_S_MAX
-        with closing(Inquiry(self.brokers, self.options)) as inquiry:
+        with closing(Inquiry(self.brokers, self.consumer_options)) as inquiry:
             while self.target not in (topics := inquiry.topics()):
                 if time.monotonic() > deadline:
                     raise PeerError(
@@ -163,10 +184,10 @@ class KafkaSystem(ExternalSystem[KafkaSinkConfig]):
         if inner.code() in UNAUTHORIZED:
             return self._unauthorized(self._refused_right(inner))
         what = f"batch {batch.batch} for" if batch else "output for"
+        way_out = WAYS_OUT.get(inner.code(), "Correct the topic or the sink's options")
         return PeerError(
             f"Kafka refuses {what} topic '{self.target}': {sentence(inner)}. Nothing is "
-            f"lost: committed output waits in {self._context.staging}. Correct the topic or the "
-            f"sink's options, then run again."
+            f"lost: committed output waits in {self._context.staging}. {way_out}, then run again."
         )
 
     def _refused_right(self, error: KafkaError) -> str:
@@ -270,20 +291,33 @@ class TransactionalSession(KafkaSession):
         self._group = system.group(checkpoint)
         self._ledger = TopicPartition(system.target, LEDGER_PARTITION)
         timeouts = self._timeouts = system.timeouts
-        own = {
-            "transactional.id": self._group,
-            "transaction.timeout.ms": timeouts.transaction_ms,
-        }
+        timeout_ms = system.options.get(TRANSACTION_MS, timeouts.transaction_ms)
+        own = {"transactional.id": self._group, TRANSACTION_MS: timeout_ms}
         super().__init__(system, checkpoint, own)
-        self._producer.init_transactions(timeouts.answer_s)  # fences earlier sessions
-        system.own.opened()
+        self._transaction_s = int(timeout_ms) / 1000
         self._is_settled = True  # no request is in flight
         self._member = Consumer(
-            {**settings(system.brokers, system.options), "group.id": self._group}
+            {**settings(system.brokers, system.consumer_options), "group.id": self._group}
         )
-        self._last = self._read_last()
+        self._last = self._read_last("read_uncommitted")
+        self._is_fencing = False
+        if not self._last.exists:
+            self._fence()
         self._begun_at = float("-inf")  # the newest transaction (monotonic)
         self._begun_time = 0.0  # the same (unix): a clock that passes while a machine sleeps
+
+    def _fence(self) -> None:
+        """Fence earlier sessions; find the newest commit that they have left."""
+        self._is_settled = False
+        self._producer.init_transactions(self._timeouts.answer_s)
+        self._is_settled = True
+        self._system.own.opened()
+        last = self._read_last("read_committed")
+        if self._last.exists and last != self._last:
+            words = "an earlier session has written"
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, words))
+        self._last = last
+        self._is_fencing = True
 
     def last(self) -> CommitId:
         return self._last
@@ -308,6 +342,8 @@ class TransactionalSession(KafkaSession):
 
     def _transact(self, batches: Sequence[tuple[PendingBatch, Iterator[Staged]]]) -> None:
         """Send batches in one transaction."""
+        if not self._is_fencing:
+            self._fence()
         last = batches[-1][0].commit
         answer_s = self._timeouts.answer_s
         producer = self._producer
@@ -323,14 +359,29 @@ class TransactionalSession(KafkaSession):
             )
             fault_point("kafka.ledger")
             self._commit()
-        except KafkaException as error:
-            self._abort(error_of(error))
-            self._check_fenced(error_of(error))
-            raise
+        except KafkaException as raised:
+            error = self._cause(error_of(raised))
+            self._abort(error)
+            self._check_fenced(error)
+            raise KafkaException(error) from raised
         fault_point("kafka.committed")
         self._last = last
         self._is_settled = True
         self._system.own.succeed()
+
+    def _cause(self, error: KafkaError) -> KafkaError:
+        """Return why the client has failed the transaction, if an error only states that it has.
+
+        A transaction that has failed, or records of which have, cannot be committed: the client
+        answers with the first error.
+        """
+        if error.code() in FAILED:
+            try:
+                self._producer.commit_transaction(self._timeouts.answer_s)
+            except KafkaException as raised:
+                cause = error_of(raised)
+                return KafkaError(cause.code(), cause.str())  # whose retry depends on its code
+        return error
 
     def _abort(self, error: KafkaError) -> None:
         """Abort a transaction that the brokers refuse, unless the next session ends it.
@@ -351,7 +402,7 @@ class TransactionalSession(KafkaSession):
         has fenced, in the same words.
         """
         took_s = time.time() - self._begun_time
-        if error.code() in FENCED and took_s * 1000 >= self._timeouts.transaction_ms:
+        if error.code() in FENCED and took_s >= self._transaction_s:
             words = f"a transaction was ended by the brokers after {took_s:.0f} s"
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, words))
 
@@ -369,9 +420,13 @@ class TransactionalSession(KafkaSession):
         ledger = self._ledger
         return TopicPartition(ledger.topic, ledger.partition, commit.batch + 1, commit.id)
 
-    def _read_last(self) -> CommitId:
+    def _read_last(self, isolation: str) -> CommitId:
+        """Read the ledger; ``read_committed`` waits for an open transaction to end."""
         system = self._system
-        with closing(Inquiry(system.brokers, system.options, group=self._group)) as inquiry:
+        options = system.consumer_options
+        with closing(
+            Inquiry(system.brokers, options, group=self._group, isolation=isolation)
+        ) as inquiry:
             found = inquiry.committed([(self._ledger.topic, self._ledger.partition)])
         if not found:
             return CommitId(self._checkpoint)

@@ -7,6 +7,8 @@ The invariants:
 * A topic that was created again (it has another id) is never continued at an offset of the earlier
   one: it begins at its beginning, or the run fails.
 * A loss of unprocessed offsets fails the run with their number, or is skipped and reported with it.
+* A topic that the source no longer reads keeps its offsets: it resumes there if it is put back.  It
+  is not compared meanwhile.
 * Brokers that have just started may not know topics, or their last records, for a moment: such a
   loss counts only once it has lasted (`TopicLoss.is_certain`).
 """
@@ -17,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from wallaroo.connectors.kafka.broker_names import is_among
 from wallaroo.connectors.kafka.offsets import ID, UNREAD, Flat, entries_of, flat, position_of
 from wallaroo.sources.log import Position
 
@@ -33,6 +36,7 @@ class Topics:
     ids: Mapping[str, str]
     # the known ends of each partition, by topic and id: also for topics that are gone
     known: Mapping[tuple[str, str], Mapping[int, int]]
+    wanted: Sequence[str]  # the names and patterns that the source reads
 
 
 class TopicLoss(NamedTuple):
@@ -55,6 +59,8 @@ def losses(position: Position, now: Topics) -> Iterator[TopicLoss]:
     ids = entries_of(position.place, ID)
     there = {topic for topic, _ in now.ends}
     for topic, done in _by_topic(flat(position.place)).items():
+        if not is_among(topic, now.wanted):
+            continue
         known = now.known.get((topic, ids.get(topic, "")), {})
         missed = {number: max(0, known.get(number, 0) - offset) for number, offset in done.items()}
         missed_most = max(sum(missed.values()), unread.get(topic, 0))
@@ -69,14 +75,17 @@ def losses(position: Position, now: Topics) -> Iterator[TopicLoss]:
 def settled(position: Position, taken: Sequence[TopicLoss], now: Topics) -> Position:
     """Return the position to continue from, without the lost parts.
 
-    It has the ids of topics that ``position`` has none of.  The very same one if nothing changes.
+    It has the ids of topics that ``position`` has none of, and the beginnings of topics that were
+    added by name.  The very same one if nothing changes.
     """
     ids = entries_of(position.place, ID)
-    adopted = {topic: now.ids[topic] for topic in position.place.keys() - ids if topic in now.ids}
-    if not taken and not adopted:
+    new = added(position, now)
+    named = (position.place.keys() - ids) | {topic for topic, _ in new}
+    adopted = {topic: now.ids[topic] for topic in named if topic in now.ids}
+    if not taken and not adopted and not new:
         return position
     ids |= adopted
-    offsets = flat(position.place)
+    offsets = flat(position.place) | new
     unread = entries_of(position.place, UNREAD)
     for loss in taken:
         offsets = {
@@ -89,6 +98,15 @@ def settled(position: Position, taken: Sequence[TopicLoss], now: Topics) -> Posi
         if loss.topic in now.ids:
             ids[loss.topic] = now.ids[loss.topic]
     return position_of(offsets, ids, unread, position.events)
+
+
+def added(position: Position, now: Topics) -> Flat:
+    """Return where partitions of new topics begin, if that is not at offset 0.
+
+    A topic of a pattern may have been created since: what is gone of it is a loss.
+    """
+    new = set(now.wanted) - position.place.keys()
+    return {place: offset for place, offset in now.first.items() if offset and place[0] in new}
 
 
 def _by_topic(offsets: Flat) -> dict[str, dict[int, int]]:

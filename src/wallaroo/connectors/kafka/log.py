@@ -26,13 +26,14 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaException
 
-from wallaroo.connectors.kafka.broker_names import brokers_text
+from wallaroo.connectors.kafka.broker_names import brokers_text, is_among
 from wallaroo.connectors.kafka.brokers import Brokers, TopicsQuery
 from wallaroo.connectors.kafka.client import FIRST, NEXT, error_of, is_transient
-from wallaroo.connectors.kafka.identity import SKIP, TopicLoss, Topics, losses, settled
+from wallaroo.connectors.kafka.identity import SKIP, TopicLoss, Topics, added, losses, settled
 from wallaroo.connectors.kafka.offsets import (
     ID,
     Flat,
+    Place,
     entries_of,
     flat,
     position_of,
@@ -42,11 +43,10 @@ from wallaroo.connectors.kafka.offsets import (
     waiting,
 )
 from wallaroo.connectors.kafka.reader import (
+    READERS,
     Partition,
     PartitionReader,
-    drop_reader,
     newest_ms,
-    reader_of,
     times_ns,
     values,
 )
@@ -72,6 +72,10 @@ CONNECT_S = 1.0  # for each broker to accept a connection at the start
 FIRST_START_S = 5.0
 PUBLISH_S = 1.0  # between two commits of offsets to the group
 WAY_OUT = "Is it running? Start it, or correct brokers=; then run again."
+WAY_IN = (
+    "It accepts connections: if its listener expects TLS or a login, or does not, correct "
+    "security.protocol in options=; then run again."
+)
 LATEST = "latest"
 STORED = "stored"
 
@@ -228,13 +232,18 @@ class KafkaLog(SourceLog):
     def split(self, start: Position, end: Position, pieces: int) -> list[list[Range]]:
         """Cut at offsets; leave out skipped offsets, which are gone."""
         begin, ends = readable(start.place, end.place)
-        if self._skips and self._topics is not None:
-            first = self._topics.first
+        if self._topics is not None:
+            first = self._topics.first if self._skips else added(start, self._topics)
             begin = {place: max(low, first.get(place, low)) for place, low in begin.items()}
         return split(begin, ends, pieces, entries_of(end.place, ID))
 
     def partitions(self, position: Position) -> frozenset[str]:
-        return frozenset(f"{topic}-{number}" for topic, number in flat(position.place))
+        return frozenset(f"{topic}-{number}" for topic, number in flat(self._read_of(position)))
+
+    def _read_of(self, position: Position) -> Place:
+        """Return a position's place without topics that the source no longer reads."""
+        wanted = self._subscription.topics
+        return {topic: own for topic, own in position.place.items() if is_among(topic, wanted)}
 
     def lags(self, position: Position, head: Position) -> Mapping[str, int]:
         before, ends = readable(position.place, head.place)
@@ -304,7 +313,7 @@ class KafkaLog(SourceLog):
             return
         self._published_at = now
         with contextlib.suppress(KafkaException):
-            self._brokers.publish(flat(position.place))
+            self._brokers.publish(flat(self._read_of(position)))
 
     def close(self) -> None:
         self._brokers.close()
@@ -317,7 +326,7 @@ class KafkaLog(SourceLog):
         partition = self._partition(topic, number, *known)
         take: Callable[[list[Any]], list[Any]] = self._take()
         try:
-            for messages in reader_of(partition).read(start, part.end):
+            for messages in READERS.of(partition).read(start, part.end):
                 payloads = take(messages)
                 if payloads:
                     newest_ns = newest_ms(messages) * 1_000_000
@@ -325,14 +334,14 @@ class KafkaLog(SourceLog):
                     origin = partial(self._origin, messages)
                     yield Records(part.partition, newest_ns, payloads, times, origin=origin)
         except BaseException:
-            drop_reader(partition)
+            READERS.drop(partition)
             raise
 
     def prefetch(self, part: Range) -> None:
         """Let the client fetch while another range is read; failures show in `read`."""
         topic, number, start, *known = part.start
         with contextlib.suppress(KafkaException, PeerError):
-            reader_of(self._partition(topic, number, *known)).prepare(start)
+            READERS.of(self._partition(topic, number, *known)).prepare(start)
 
     def _times(self, messages: list[Any]) -> list[int]:
         """Return the times of the records, as set by their producer or the broker."""
@@ -375,12 +384,10 @@ class KafkaLog(SourceLog):
         ``patience_s``.
         """
         self._brokers.open()
-        brokers = self._subscription.brokers
-        addresses = [broker.rpartition("://")[2] for broker in brokers.split(",")]
-        where = f"source '{self._subscription.source}': Kafka at {brokers}"
+        where = f"source '{self._subscription.source}': Kafka at {self._subscription.brokers}"
         deadline = time.monotonic() + patience_s
         is_reported = False
-        while causes := why_unreachable(addresses, CONNECT_S):
+        while causes := self._why_unreachable():
             what = f"{where} is unavailable ({causes})"
             if time.monotonic() >= deadline:
                 raise PeerError(f"{what}, for {patience_s:.0f} s now. {WAY_OUT}")
@@ -388,6 +395,11 @@ class KafkaLog(SourceLog):
                 _log.warning("%s. Is it running? The run waits for %.0f s.", what, patience_s)
                 is_reported = True
             time.sleep(0.1)
+
+    def _why_unreachable(self) -> str:
+        brokers = self._subscription.brokers.split(",")
+        addresses = [broker.rpartition("://")[2] for broker in brokers]
+        return why_unreachable(addresses, CONNECT_S)
 
     def _with_retries(self, ask: Callable[[], Answer]) -> Answer:
         """Retry until there is an answer, a permanent error, or the time is over."""
@@ -403,7 +415,8 @@ class KafkaLog(SourceLog):
                 if is_final:
                     raise
                 if time.monotonic() > deadline:
-                    raise PeerError(f"{error}, for {patience_s:.0f} s now. {WAY_OUT}") from error
+                    way_out = WAY_OUT if self._why_unreachable() else WAY_IN
+                    raise PeerError(f"{error}, for {patience_s:.0f} s now. {way_out}") from error
                 time.sleep(0.1)
 
 

@@ -1,13 +1,16 @@
-"""Reading ranges of a partition with a consumer that stays open.
+"""Reading ranges of partitions with consumers that stay open.
 
 Where it runs: workers.
 
-The next range continues where the last one ended.
+The next range of a partition continues where the last one ended.  A worker that reads more
+partitions than `KEPT_MAX` has a few consumers more, which turn from one partition to the next: a
+new one would connect and query first, which takes several times as long.
 
 The invariant: `read` yields exactly the records of the partition with ``start <= offset < end``, in
 order of offset.  A range ends by position, not by count: transaction markers, aborted records and
 compaction take offsets for which no record comes.  The end is reached by a record at or after it,
-or by the client's notice that it has come to the partition's end.
+or by the client's notice that it has come to the partition's end.  What a consumer that has turned
+to another partition still returns of the former one is dropped.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import time
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
@@ -37,7 +40,13 @@ from wallaroo.errors import CheckpointError, PeerError
 MESSAGES_MAX = 8192  # taken from the client per call
 POLL_S = 0.5  # the wait of one poll of an empty queue
 SILENCE_S_MAX = 600.0  # without anything from the brokers; after that the task fails
-OPEN_MAX = 8  # consumers that a worker keeps
+KEPT_MAX = 8  # partitions with a consumer of their own, in a worker
+UNUSED_S = 10.0  # then a partition's consumer is closed if another partition needs one
+# Consumers for all other partitions.  One is read, the next one fetches; an empty fetch of the
+# others may be under way, for which the next partition would have to wait.
+TURNING_MAX = 4
+# They fetch for one range at a time: what follows it is dropped.
+TURNING = {"fetch.wait.max.ms": 5, "queued.max.messages.kbytes": 4 * 1024}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +73,39 @@ class PartitionReader:
     range's end up to the first record that the client will return.
     """
 
-    def __init__(self, partition: Partition, poll_s: float = POLL_S):
-        self._partition = partition
+    def __init__(self, partition: Partition, poll_s: float = POLL_S, *, turns: bool = False):
+        """Open a consumer; one that ``turns`` stops fetching at the end of each range."""
+        self.partition = partition
+        self.used_at = time.monotonic()
         self._poll_s = poll_s
         self._consumer: Consumer = open_consumer(
             partition.brokers,
             dict(partition.options),
             isolation=partition.isolation,
+            tuning=TURNING if turns else {},
         )
+        self._turns = turns
+        self._has_turned = False  # and nothing of the new partition has come yet
+        self._ids = {partition.topic: partition.topic_id}  # topics that the client has read
         self._continues: tuple[int, int] | None = None
         self._ahead: list[Message] = []  # taken from the client, and after the last range
+
+    def may_turn_to(self, partition: Partition) -> bool:
+        """Return whether the consumer can read another partition."""
+        known = self._ids.get(partition.topic, partition.topic_id)
+        return known == partition.topic_id and partition == replace(
+            self.partition,
+            topic=partition.topic,
+            number=partition.number,
+            topic_id=partition.topic_id,
+        )
+
+    def turn_to(self, partition: Partition) -> None:
+        """Read another partition from now on."""
+        self.partition = partition
+        self._ids[partition.topic] = partition.topic_id
+        self._continues = None
+        self._has_turned = True
 
     def prepare(self, start: int) -> None:
         """Let the client fetch from ``start`` on, unless it already does."""
@@ -105,6 +137,10 @@ class PartitionReader:
                 yield records[:inside]
         first = offset_of(self._ahead[0]) if self._ahead else position
         self._continues = (end, first)
+        if self._turns:
+            self._ahead.clear()
+            self._continues = None
+            self._consumer.unassign()
 
     def close(self) -> None:
         self._ahead.clear()
@@ -112,7 +148,7 @@ class PartitionReader:
 
     def _seek(self, start: int) -> None:
         self._ahead.clear()
-        partition = self._partition
+        partition = self.partition
         self._consumer.assign([topic_partition(partition.topic, partition.number, start)])
 
     def _take(self) -> list[Message]:
@@ -127,7 +163,14 @@ class PartitionReader:
                 messages = self._consumer.consume(1, self._poll_s)
         except KafkaException as error:
             raise self._failed(error_of(error)) from error
-        return messages
+        return self._own(messages) if self._has_turned else messages
+
+    def _own(self, messages: list[Message]) -> list[Message]:
+        """Drop what was fetched of the former partition, which comes first."""
+        place = self.partition.topic, self.partition.number
+        here = [each for each in messages if (each.topic(), each.partition()) == place]
+        self._has_turned = not here
+        return here or [each for each in messages if each.topic() is None]
 
     def _sorted_out(self, messages: list[Message], position: int) -> tuple[list[Message], int]:
         """Return the records without notices, and the offset before which everything was seen."""
@@ -157,7 +200,7 @@ class PartitionReader:
 
         Raises CheckpointError if the source may not skip them.
         """
-        partition = self._partition
+        partition = self.partition
         if not partition.skips_lost:
             raise self._lost(position)
         place = topic_partition(partition.topic, partition.number)
@@ -178,23 +221,23 @@ class PartitionReader:
 
     def _lost(self, position: int) -> CheckpointError:
         return CheckpointError(
-            f"{self._partition} no longer holds offset {position}: the topic's retention removed "
+            f"{self.partition} no longer holds offset {position}: the topic's retention removed "
             "records that were not processed yet. To continue without them, configure the source "
             "with on_data_loss='skip'; how many are missing is reported then."
         )
 
     def _silent(self, position: int) -> PeerError:
         return PeerError(
-            f"{self._partition} cannot be read from offset {position}: no broker of "
-            f"{self._partition.brokers} has answered for {SILENCE_S_MAX:.0f} s. Nothing is lost: "
+            f"{self.partition} cannot be read from offset {position}: no broker of "
+            f"{self.partition.brokers} has answered for {SILENCE_S_MAX:.0f} s. Nothing is lost: "
             "run again when they are there."
         )
 
     def _failed(self, error: KafkaError) -> PeerError:
         way_out = "."
         if error.code() in UNAUTHORIZED:
-            way_out = f": give the user the right Read on topic '{self._partition.topic}'."
-        return PeerError(f"{self._partition} cannot be read: {sentence(error)}{way_out}")
+            way_out = f": give the user the right Read on topic '{self.partition.topic}'."
+        return PeerError(f"{self.partition} cannot be read: {sentence(error)}{way_out}")
 
 
 def offset_of(message: Message) -> int:
@@ -202,43 +245,74 @@ def offset_of(message: Message) -> int:
     return cast(int, message.offset())
 
 
-class _Readers(threading.local):
-    """The readers of one thread.
+class Readers(threading.local):
+    """The readers of each thread.
 
     Two runs in one process may read the same partition, and a reader has one place in it.
     """
 
-    def __init__(self) -> None:
-        self.by_partition: OrderedDict[Partition, PartitionReader] = OrderedDict()
+    def __init__(
+        self,
+        kept_max: int = KEPT_MAX,
+        turning_max: int = TURNING_MAX,
+        unused_s: float = UNUSED_S,
+    ) -> None:
+        self._kept_max = kept_max
+        self._turning_max = turning_max
+        self._unused_s = unused_s
+        # both: least recently used first
+        self._kept: OrderedDict[Partition, PartitionReader] = OrderedDict()
+        self._turning: list[PartitionReader] = []
+
+    def of(self, partition: Partition) -> PartitionReader:
+        """Return this thread's reader of a partition: its own, or one that turns to it."""
+        kept = self._kept
+        reader = kept.pop(partition, None)
+        now = time.monotonic()
+        if reader is None and len(kept) >= self._kept_max:
+            oldest = next(iter(kept.values()), None)
+            if oldest is None or now - oldest.used_at < self._unused_s:
+                return self._turned_to(partition)
+            del kept[oldest.partition]
+            oldest.close()
+        reader = reader or PartitionReader(partition)
+        reader.used_at = now
+        kept[partition] = reader
+        return reader
+
+    def _turned_to(self, partition: Partition) -> PartitionReader:
+        turning = self._turning
+        reader = next((each for each in turning if each.partition == partition), None)
+        if reader is None and len(turning) >= self._turning_max:
+            reader = next((each for each in turning if each.may_turn_to(partition)), None)
+            if reader is None:
+                turning.pop(0).close()
+            else:
+                reader.turn_to(partition)
+        if reader is None:
+            reader = PartitionReader(partition, turns=True)
+        else:
+            turning.remove(reader)
+        turning.append(reader)
+        return reader
+
+    def drop(self, partition: Partition) -> None:
+        """Close this thread's readers of a partition, whose client failed in an unknown state."""
+        kept = self._kept.pop(partition, None)
+        turning = [each for each in self._turning if each.partition == partition]
+        self._turning = [each for each in self._turning if each not in turning]
+        for reader in (*turning, *([kept] if kept else [])):
+            reader.close()
+
+    def close(self) -> None:
+        """Close all readers of this thread (tests)."""
+        for reader in (*self._kept.values(), *self._turning):
+            reader.close()
+        self._kept.clear()
+        self._turning.clear()
 
 
-_here = _Readers()
-
-
-def reader_of(partition: Partition) -> PartitionReader:
-    """Return this thread's reader of a partition; close the least recently used ones."""
-    readers = _here.by_partition
-    reader = readers.pop(partition, None) or PartitionReader(partition)
-    readers[partition] = reader
-    while len(readers) > OPEN_MAX:
-        _, oldest = readers.popitem(last=False)
-        oldest.close()
-    return reader
-
-
-def drop_reader(partition: Partition) -> None:
-    """Close this thread's reader of a partition, whose client failed in an unknown state."""
-    reader = _here.by_partition.pop(partition, None)
-    if reader is not None:
-        reader.close()
-
-
-def close_readers() -> None:
-    """Close all readers of this thread (tests)."""
-    readers = _here.by_partition
-    while readers:
-        _, reader = readers.popitem()
-        reader.close()
+READERS = Readers()
 
 
 def newest_ms(messages: list[Message]) -> int:

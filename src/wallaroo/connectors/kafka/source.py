@@ -138,6 +138,13 @@ class KafkaSourceConfig(SourceConfig[Event]):
         return replace(self, group=f"{group}-{name}" if group else "")
 
     @property
+    def reads(self) -> tuple[str, ...]:
+        return tuple(
+            f"topics like '{name}'" if name.startswith("^") else f"topic '{name}'"
+            for name in self.topic
+        )
+
+    @property
     def label(self) -> str:
         return f"kafka {','.join(self.topic)}"
 

@@ -128,6 +128,7 @@ def describe(plan: Plan) -> dict[str, Any]:
                 "header_length": source.config.wire_framing.header_length,
                 "length_fmt": source.config.wire_framing.length_fmt,
                 **({"exclusive": words} if (words := source.config.exclusive) else {}),
+                **({"reads": sorted(reads)} if (reads := source.config.reads) else {}),
             }
             for source in plan.sources
         },
@@ -475,6 +476,7 @@ def _changes(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
         yield from (f"{noun} '{name}' is new." for name in _unlike(new, gone))
         for name in _unlike(gone, new):
             yield f"{noun} '{name}' is gone; {_what_left(noun, before[part][name], before)}."
+    yield from _changed_reads(before, after)
     yield from _moved_sinks(before, after)
     yield from changed_joins(before.get("joins", {}), after.get("joins", {}))
     yield from changed_aggregations(before["states"], after["states"])
@@ -493,6 +495,24 @@ def _changes(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
                 f"Step '{name}' had on_error={was.get(name, STOP)!r} and has "
                 f"{now.get(name, STOP)!r} now."
             )
+
+
+def _changed_reads(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
+    for name, now in after["sources"].items():
+        was = before["sources"].get(name, {}).get("reads", [])
+        reads = now.get("reads", [])
+        for what in was:
+            if what not in reads:
+                yield (
+                    f"Source '{name}' no longer reads {what}: where it was is kept, and it resumes "
+                    f"there if it is put back."
+                )
+        for what in reads:
+            if was and what not in was:
+                yield (
+                    f"Source '{name}' reads {what} now: from where this checkpoint left it, or "
+                    f"else from its beginning."
+                )
 
 
 def _what_left(noun: str, was: Any, before: dict[str, Any]) -> str:

@@ -95,6 +95,49 @@ def test_a_stateless_step_may_go() -> None:
     )
 
 
+def of_topics(*topics: str) -> str:
+    config = wallaroo.KafkaSourceConfig("in", topics, "127.0.0.1", decode)
+    return dumps(plan(wallaroo.source("in", config).key_by(first_letter).to(count).to_sink(SINK)))
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "reasons"),
+    [
+        (
+            ["a", "b"],
+            ["a"],
+            (
+                "Source 'in' no longer reads topic 'b': where it was is kept, and it resumes there "
+                "if it is put back.",
+            ),
+        ),
+        (
+            ["a"],
+            ["b", "a"],
+            (
+                "Source 'in' reads topic 'b' now: from where this checkpoint left it, or else from "
+                "its beginning.",
+            ),
+        ),
+        (["a", "b"], ["b", "a"], ()),
+    ],
+)
+def test_topics_that_a_source_reads_no_longer_or_now_are_named(
+    was: list[str], now: list[str], reasons: tuple[str, ...]
+) -> None:
+    found = compare(of_topics(*was), of_topics(*now))
+
+    assert found.verdict is (Verdict.CHANGED if reasons else Verdict.SAME)
+    assert found.reasons == reasons
+
+
+def test_a_plan_of_an_earlier_version_names_no_topics() -> None:
+    earlier = json.loads(of_topics("a"))
+    del earlier["sources"]["in"]["reads"]
+
+    assert compare(json.dumps(earlier), of_topics("b")).verdict is Verdict.SAME
+
+
 def timed(on_timer: Any = None, **options: Any) -> str:
     """A plan whose state step has timers or a ttl, as the options say."""
     step = wallaroo.state_computation("count", state=Total, **options)(count.function)
