@@ -76,6 +76,11 @@ class Ownership:
             f"deleted nothing since. Do not start it again beside the other one."
         )
 
+    @property
+    def waiting_for(self) -> str:
+        """Return in words from where `require` has had no answer for a while; empty if it has."""
+        return ""
+
     def to_text(self) -> str:
         """Return the claim in the form that children receive; empty if there is none."""
         return f"{self.inode}:{self.path}" if self.path else ""
@@ -91,11 +96,16 @@ class AskedOwnership(Ownership):
     """The claim of a run that another machine may take over, which does not see this folder."""
 
     ask: Callable[[], None]
+    silence: Callable[[], str]
 
     def require(self) -> None:
         """Raise TakenOverError if another run owns the checkpoint, here or elsewhere."""
         Ownership.require(self)
         self.ask()
+
+    @property
+    def waiting_for(self) -> str:
+        return self.silence()
 
 
 UNOWNED = Ownership()

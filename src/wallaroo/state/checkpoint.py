@@ -181,9 +181,15 @@ class Checkpoint:
 
         No clock decides how long an answer counts: a machine may stand still without noticing.
         """
-        if self.elsewhere is None:
+        elsewhere = self.elsewhere
+        if elsewhere is None:
             return self.owner
-        return AskedOwnership(self.owner.path, self.owner.inode, ask=self._ask)
+        return AskedOwnership(
+            self.owner.path,
+            self.owner.inode,
+            ask=self._ask,
+            silence=lambda: elsewhere.waiting_for,
+        )
 
     def _ask(self) -> None:
         assert self.elsewhere is not None
