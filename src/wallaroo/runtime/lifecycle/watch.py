@@ -147,6 +147,8 @@ class Watch:
             "; ".join(filter(None, waiting_for)),
             elsewhere.waiting_for if elsewhere is not None else "",
         )
+        if self._components.taken_over is not None:
+            self._components.taken_over.free_sinks(observed.sinks, time.time())
         is_full = self._components.sinks.is_full(self._spec.options.backlog_bytes_max)
         self._components.intake.hold(is_full)
         return observed
