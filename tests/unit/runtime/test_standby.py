@@ -207,6 +207,7 @@ def test_a_copy_is_brought_from_commit_to_commit_and_is_the_view_of_tasks(tmp_pa
     """Only what a commit has changed is applied."""
     log = Log(tmp_path / "state")
     follower = follower_of(log.root, tmp_path / "view", GROUPS)
+    assert follower.last_batch is None
     follower.turn()
     assert (follower.last_batch, follower.ready_batch) == (-1, -1)
     log.write(0, Entry(1, b"a", b"1"), Entry(1, b"b", b"1"))
