@@ -42,6 +42,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from wallaroo.durable.commit_id import NO_BATCH, CommitHistory
+from wallaroo.durable.disk_errors import DISK_ERRORS
 from wallaroo.durable.folders import make_private
 from wallaroo.durable.locks import LockedError, lock_file
 from wallaroo.durable.ownership import AskedOwnership, Ownership
@@ -285,6 +286,8 @@ def _in_use(root: Path, error: LockedError) -> InUseError:
 
 
 def _unusable(root: Path, error: OSError) -> PeerError:
+    if error.errno in DISK_ERRORS:  # at a take-over another folder would begin empty
+        return _unwritable(root, error)
     return PeerError(
         f"checkpoint folder {root} cannot be used: {error.strerror}. Choose a writable folder."
     )
