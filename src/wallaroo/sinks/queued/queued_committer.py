@@ -40,7 +40,7 @@ from itertools import accumulate
 from typing import Any
 
 from wallaroo.durable.commit_id import CommitHistory, CommitId
-from wallaroo.errors import CheckpointError, InternalError, PeerError, WallarooError
+from wallaroo.errors import CheckpointError, InternalError, PeerError, TakenOverError, WallarooError
 from wallaroo.instrumentation.faults import fault_point
 from wallaroo.sinks.interface import SinkCommitter, SinkStatus
 from wallaroo.sinks.queued.attempt import Attempt, Outcome
@@ -200,7 +200,7 @@ class QueuedCommitter(SinkCommitter):
             return True
 
     def _silence(self, seconds: float) -> str:
-        return f"{self._system.target} (no answer for {seconds:.0f} s)"
+        return f"{self._system.place} (no answer for {seconds:.0f} s)"
 
     def _note_committed(self) -> None:
         self._status.committed_batch = self._waiting.last_left(self._history.last.batch)
@@ -360,7 +360,8 @@ class QueuedCommitter(SinkCommitter):
             if threading.current_thread() is not self._thread:
                 return  # the other thread will notice
             self._broken = error
-            self._status.waiting_for = str(error)
+            is_over = isinstance(error, TakenOverError)  # then the sink waits for nothing
+            self._status.waiting_for = "" if is_over else str(error)
             self._state.notify_all()
 
     def _older_copy(self, last: CommitId, left: CommitId) -> CheckpointError:

@@ -6,7 +6,12 @@ from typing import ClassVar
 
 import psycopg
 
-from wallaroo.connectors.sql.postgres.client import complete_dsn, first_line, is_transient
+from wallaroo.connectors.sql.postgres.client import (
+    complete_dsn,
+    first_line,
+    is_transient,
+    server_of,
+)
 from wallaroo.connectors.sql.postgres.sink import PostgresSinkConfig
 from wallaroo.connectors.sql.postgres.table import PostgresTable
 from wallaroo.connectors.sql.target_table import WAYS_ON
@@ -31,9 +36,13 @@ class PostgresSystem(ExternalSystem[PostgresSinkConfig]):
     def connect(self, checkpoint: str) -> Session:
         return PostgresTable(self._config, self._context, checkpoint)
 
+    @property
+    def place(self) -> str:
+        return server_of(self._config.dsn)
+
     def waiting_for(self, error: Exception) -> str:
         assert isinstance(error, psycopg.Error)
-        return f"PostgreSQL ({first_line(error)})" if is_transient(error) else ""
+        return f"{self.place} ({first_line(error)})" if is_transient(error) else ""
 
     def permanent_error(self, error: Exception, batch: PendingBatch | None) -> WallarooError:
         assert isinstance(error, psycopg.Error)
