@@ -71,7 +71,7 @@ class Ownership:
                 f"Restore it from a backup, or begin in another folder."
             )
         raise TakenOverError(
-            f"checkpoint {owners.parent} was taken over by {_newest_owner(owners)}. This run "
+            f"checkpoint {owners.parent} was taken over by {newest_owner(owners)}. This run "
             f"ends. What it had not committed by then, the other run processes; it sent and "
             f"deleted nothing since. Do not start it again beside the other one."
         )
@@ -111,7 +111,7 @@ class AskedOwnership(Ownership):
 UNOWNED = Ownership()
 
 
-def _newest_owner(folder: Path) -> str:
+def newest_owner(folder: Path) -> str:
     """Return the words of the newest claim about its owner."""
     try:
         newest = max(name for name in os.listdir(folder) if name[:1].isdigit())

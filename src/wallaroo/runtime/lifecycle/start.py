@@ -230,8 +230,9 @@ def _stored(spec: RunSpec) -> StoredCheckpoint | None:
             if is_spooled and name in stored.positions and not folder_of(spools, name).exists():
                 raise CheckpointError(
                     f"source '{name}' stores its input on the machine that received it, and this "
-                    f"one has none of it. Run the application where it ran, or give --fresh to "
-                    f"begin empty, or read from a log (Kafka, files, ...) to move freely."
+                    f"one has none of it: the last run was {stored.last_owner}. Run the "
+                    f"application there, or give --fresh to begin empty, or read from a log "
+                    f"(Kafka, files, ...) to move freely."
                 )
     return stored
 
