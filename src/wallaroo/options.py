@@ -68,7 +68,8 @@ STANDBY_LEAST_S = 1.0  # a lease is renewed twice a second
 STANDBY_TOO_SOON = f"Give at least {STANDBY_LEAST_S:g} second: a leader renews its lease in 0.5 s."
 STANDBY_ALONE = (
     "A standby continues the checkpoint of the run that leads. Give it that checkpoint, which must "
-    "be a folder, and neither fresh, nor take-over, nor until-now."
+    "be a folder (a standby cannot follow an object store), and neither fresh, nor take-over, nor "
+    "until-now."
 )
 
 

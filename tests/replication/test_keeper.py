@@ -19,6 +19,8 @@ from wallaroo.network.replica_link import (
     Stated,
     UnreadyError,
 )
+from wallaroo.state.log.owners import adopt_claim, make_claim, owner_words
+from wallaroo.state.replication.keeper import COPY, Keeper
 
 
 def test_what_is_stated_was_sent(replica: Replica, copy: Path) -> None:
@@ -91,3 +93,16 @@ def test_the_key_file_is_this_users_alone(replica: Replica, copy: Path) -> None:
     assert (copy / REPLICA_KEY).stat().st_mode & 0o777 == 0o600
     assert read_key(copy / REPLICA_KEY, "").secret == replica.secret
     assert replica.secret not in repr(replica)
+
+
+def test_a_copy_that_a_run_continues_from_reports_who_took_it_over(copy: Path) -> None:
+    adopt_claim(copy, 5, f"{COPY}r5")
+    (copy / REPLICA_KEY).touch()
+    lines: list[str] = []
+    keeper = Keeper(copy, lines.append)
+    make_claim(copy, is_durable=False)
+    keeper.look()
+    keeper.look()
+    (line,) = lines
+    assert line.startswith(f"{copy} was taken over by epoch 6, {owner_words()}, since ")
+    assert line.endswith(": it is a copy no longer, and its former run is refused.")

@@ -30,6 +30,7 @@ from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.state.checkpoint import open_checkpoint
 from wallaroo.state.log.commits import CommitLog
 from wallaroo.state.log.lease import LEASE
+from wallaroo.state.log.owners import owner_words
 from wallaroo.state.log.storage import LocalStorage
 from wallaroo.state.store.stored_checkpoint import StoredCheckpoint, cache_folder
 
@@ -269,6 +270,7 @@ def test_input_that_lies_on_another_machine_is_not_left_behind(
 
     assert errors[0] is None
     assert "source 'made' stores its input on the machine that received it" in str(errors[1])
+    assert f"the last run was {owner_words()}. Run the application there" in str(errors[1])
     assert errors[2] is None
 
 

@@ -71,10 +71,15 @@ class Ownership:
                 f"Restore it from a backup, or begin in another folder."
             )
         raise TakenOverError(
-            f"checkpoint {owners.parent} was taken over by {_newest_owner(owners)}. This run "
+            f"checkpoint {owners.parent} was taken over by {newest_owner(owners)}. This run "
             f"ends. What it had not committed by then, the other run processes; it sent and "
             f"deleted nothing since. Do not start it again beside the other one."
         )
+
+    @property
+    def waiting_for(self) -> str:
+        """Return in words from where `require` has had no answer for a while; empty if it has."""
+        return ""
 
     def to_text(self) -> str:
         """Return the claim in the form that children receive; empty if there is none."""
@@ -91,17 +96,22 @@ class AskedOwnership(Ownership):
     """The claim of a run that another machine may take over, which does not see this folder."""
 
     ask: Callable[[], None]
+    silence: Callable[[], str]
 
     def require(self) -> None:
         """Raise TakenOverError if another run owns the checkpoint, here or elsewhere."""
         Ownership.require(self)
         self.ask()
 
+    @property
+    def waiting_for(self) -> str:
+        return self.silence()
+
 
 UNOWNED = Ownership()
 
 
-def _newest_owner(folder: Path) -> str:
+def newest_owner(folder: Path) -> str:
     """Return the words of the newest claim about its owner."""
     try:
         newest = max(name for name in os.listdir(folder) if name[:1].isdigit())

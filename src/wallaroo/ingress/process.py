@@ -98,6 +98,7 @@ class Feeding:
     owner: Ownership = UNOWNED  # the run's claim to its checkpoint
     # how long ports and spools may be held by the processes of a run that was taken over
     patience_s: float = 0.0
+    report_s: float = 2.0  # in which they leave if they can; from then on the log names the wait
     replica: Replica | None = None  # keeps the spools' copies
     # feeders end once everything that their sources held at the beginning is read
     until_now: bool = False
@@ -281,7 +282,9 @@ class Feeders:
         that was taken over.
         """
         tries = START_TRIES
-        until = time.monotonic() + self._options.patience_s
+        began = time.monotonic()
+        until = began + self._options.patience_s
+        is_reported = False
         while True:
             try:
                 return self._await_ready(child)
@@ -289,9 +292,16 @@ class Feeders:
                 tries -= 1
                 if not tries:
                     raise
-            except PeerError:
-                if self._options.is_stopping() or time.monotonic() > until:
+            except PeerError as error:
+                now = time.monotonic()
+                if self._options.is_stopping() or now > until:
                     raise
+                if not is_reported and now - began >= self._options.report_s:
+                    is_reported = True
+                    self._options.log(
+                        f"{child.name} waits up to {self._options.patience_s:.0f} s for the "
+                        f"processes of the run that was taken over: {error}"
+                    )
             child = self._again(child)
 
     def _again(self, child: Child) -> Child:

@@ -333,6 +333,6 @@ def _lock(folder: Path) -> int:
         return lock_file(folder / "lock")
     except LockedError:
         raise PeerError(
-            f"the spool {folder} is being written by another process. Stop the other run, or "
-            f"choose another checkpoint directory."
+            f"the spool {folder} is being written by another process. Stop that run, then run "
+            f"again."
         ) from None

@@ -42,6 +42,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from wallaroo.durable.commit_id import NO_BATCH, CommitHistory
+from wallaroo.durable.disk_errors import DISK_ERRORS
 from wallaroo.durable.folders import make_private
 from wallaroo.durable.locks import LockedError, lock_file
 from wallaroo.durable.ownership import AskedOwnership, Ownership
@@ -181,9 +182,15 @@ class Checkpoint:
 
         No clock decides how long an answer counts: a machine may stand still without noticing.
         """
-        if self.elsewhere is None:
+        elsewhere = self.elsewhere
+        if elsewhere is None:
             return self.owner
-        return AskedOwnership(self.owner.path, self.owner.inode, ask=self._ask)
+        return AskedOwnership(
+            self.owner.path,
+            self.owner.inode,
+            ask=self._ask,
+            silence=lambda: elsewhere.waiting_for,
+        )
 
     def _ask(self) -> None:
         assert self.elsewhere is not None
@@ -279,6 +286,8 @@ def _in_use(root: Path, error: LockedError) -> InUseError:
 
 
 def _unusable(root: Path, error: OSError) -> PeerError:
+    if error.errno in DISK_ERRORS:  # at a take-over another folder would begin empty
+        return _unwritable(root, error)
     return PeerError(
         f"checkpoint folder {root} cannot be used: {error.strerror}. Choose a writable folder."
     )

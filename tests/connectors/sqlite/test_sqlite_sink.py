@@ -98,6 +98,7 @@ def test_a_locked_database_is_waited_for(
         committer.commit(commit_of(0), tokens_of(config, tmp_path / "s", 0, ("a", 1)))
         words = f"SQLite database {path} (database is locked)"
         eventually(lambda: committer.status().waiting_for == words, "it says so")
+    assert committer._silence(7.0) == f"SQLite database {path} (no answer for 7 s)"
     committer.close(DRAIN_S)
     assert rows(path) == [("a", 1)]
 

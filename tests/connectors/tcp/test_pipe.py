@@ -7,11 +7,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from wallaroo.connectors.tcp.egress.__main__ import take_lock
 from wallaroo.connectors.tcp.pipe import Pipe
 from wallaroo.connectors.tcp.process import Child
+from wallaroo.durable.locks import lock_file
 
 LAST_WORDS = """
 import sys
@@ -79,3 +82,17 @@ def test_the_last_words_of_a_process_are_received() -> None:
     assert messages == [{"accepted": 7}, {"broken": "the outbox is damaged"}]
     assert child.pipe.has_ended
     assert child.has_spoken
+
+
+def test_an_egress_that_waits_for_an_earlier_one_names_it_and_the_way_out(
+    ends: tuple[Pipe, int, int], tmp_path: Path
+) -> None:
+    pipe, theirs_in, theirs_out = ends
+    held = lock_file(tmp_path / "lock", "process 7")
+    os.write(theirs_out, b'{"close": true}\n')
+    assert take_lock(tmp_path / "lock", pipe) == -1
+    os.close(held)
+    assert json.loads(os.read(theirs_in, 1000)) == {
+        "waiting": "the sending process of an earlier run to end (process 7; kill it if it is "
+        "stopped)"
+    }

@@ -24,14 +24,15 @@ from wallaroo.cli.run.text import log_line
 from wallaroo.durable.ownership import VARIABLE
 from wallaroo.errors import CheckpointError, InUseError, PeerError
 from wallaroo.monitoring.metrics.meter import RunMeter
+from wallaroo.monitoring.metrics.status import SinkLine
 from wallaroo.monitoring.status_api.discovery import register, run_of
 from wallaroo.options import RunOptions
-from wallaroo.processes.table import marked
+from wallaroo.processes.table import is_suspended, marked
 from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.runtime.standby import former_run as former_run_module
 from wallaroo.runtime.standby.following import Follower, Repeated
-from wallaroo.runtime.standby.former_run import FormerRun, end_children
+from wallaroo.runtime.standby.former_run import TAKE_OVER_S, FormerRun, end_children
 from wallaroo.runtime.standby.leader_watch import LeaderWatch, Seen, Verdict
 from wallaroo.runtime.standby.waiting import Standby, Turn, owner_of
 from wallaroo.state.checkpoint import open_checkpoint
@@ -206,6 +207,7 @@ def test_a_copy_is_brought_from_commit_to_commit_and_is_the_view_of_tasks(tmp_pa
     """Only what a commit has changed is applied."""
     log = Log(tmp_path / "state")
     follower = follower_of(log.root, tmp_path / "view", GROUPS)
+    assert follower.last_batch is None
     follower.turn()
     assert (follower.last_batch, follower.ready_batch) == (-1, -1)
     log.write(0, Entry(1, b"a", b"1"), Entry(1, b"b", b"1"))
@@ -471,6 +473,38 @@ def test_a_suspended_driver_that_was_taken_over_is_killed_for_the_port_that_it_h
 
     assert process.wait(400) == -signal.SIGKILL
     assert f"process {process.pid} is killed" in caplog.text
+
+
+def test_what_a_run_that_was_taken_over_still_holds_is_named_with_that_run_and_its_host() -> None:
+    former = FormerRun(Lease(7, owner="process 12 on host-a"), None)
+    assert str(former.held(PeerError("the spool s is being written by another process."))) == (
+        "the spool s is being written by another process. If processes of the run that was taken "
+        "over, process 12 on host-a, hang and hold it, kill them on that host. Nothing is lost: "
+        "run again."
+    )
+
+
+def test_a_suspended_driver_that_was_taken_over_is_killed_for_a_sink_that_keeps_waiting(
+    tmp_path: Path, driver: tuple[subprocess.Popen[str], int], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may have been suspended in a transaction, whose locks it holds: those of SQLite, say."""
+    process, _ = driver
+    former = former_run(tmp_path, process.pid, time.time())
+    free = SinkLine("lines", "file lines", 0, "", 0)
+    waiting = SinkLine("rows", "sqlite t", 0, "SQLite database (locked)", 9, waiting_since=100.0)
+    former.free_sinks([free, waiting], 100.0 + TAKE_OVER_S)  # it runs
+    process.send_signal(signal.SIGSTOP)
+    until(lambda: former.driver is not None and is_suspended(former.driver))
+    former.free_sinks([free, waiting], 100.0 + TAKE_OVER_S - 0.1)
+    assert process.poll() is None
+
+    former.free_sinks([free, waiting], 100.0 + TAKE_OVER_S)
+
+    assert process.wait(400) == -signal.SIGKILL
+    assert caplog.messages == [
+        "the run that was taken over is suspended and may hold locks of what sink 'rows' waits "
+        f"for: process {process.pid} is killed"
+    ]
 
 
 def test_a_driver_that_runs_is_waited_for(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,6 +14,7 @@ import pytest
 from tests.connectors.file.files import staged
 from tests.unit.sinks.identities import CHECKPOINT, commit_of, history_to
 from wallaroo.durable.commit_id import CommitId
+from wallaroo.durable.ownership import UNOWNED, AskedOwnership, Ownership
 from wallaroo.errors import PeerError, WallarooError
 from wallaroo.sinks import RollingSinkConfig
 from wallaroo.sinks.queued.pending import PendingBatch
@@ -22,6 +24,7 @@ from wallaroo.sinks.staging import Staged
 
 Eventually = Callable[..., None]
 BOUND_S = 0.5
+SILENT = "the replica at b:7200, which confirms nothing (Connection refused)"
 
 
 class Store(ExternalSystem[Any]):
@@ -98,17 +101,36 @@ class StoreSession(Session):
         """Nothing to close."""
 
 
+class Replica:
+    """A second host, which is asked whether a run owns the checkpoint in ``folder``."""
+
+    def __init__(self, folder: Path):
+        claim = folder / "claim"
+        claim.touch()
+        self.answers = threading.Event()
+        self.answers.set()
+        self.owner = AskedOwnership(
+            str(claim),
+            claim.stat().st_ino,
+            ask=self._ask,
+            silence=lambda: "" if self.answers.is_set() else SILENT,
+        )
+
+    def _ask(self) -> None:
+        assert self.answers.wait(400)
+
+
 class Output:
     """A committer of a store, and batches for it."""
 
-    def __init__(self, store: Store, folder: Path):
+    def __init__(self, store: Store, folder: Path, owner: Ownership = UNOWNED):
         self._config: Any = RollingSinkConfig(
             str(folder / "out")
         )  # whose outputs are staged as any
         self._staging = folder / "staging"
         context = CommitContext("s", self._staging, is_durable=False)
         self.committer = QueuedCommitter(store, context, points="p")
-        self.committer.recover(history_to(), [])
+        self.committer.recover(replace(history_to(), owner=owner), [])
 
     def commit(self, batch: int) -> None:
         self.committer.commit(commit_of(batch), staged(self._config, self._staging, batch, [b"a"]))
@@ -173,8 +195,43 @@ def test_a_session_that_can_neither_be_ended_nor_fenced_is_named_and_left_alone(
     assert store.newest == 1
     store.let_go.set()
     eventually(output.is_sent, "the output has left")
+    assert output.committer.status().waiting_for == ""
     output.committer.close(60.0)
     assert store.kept == [0]
+
+
+@pytest.mark.parametrize("is_fencing", [True, False])
+def test_a_replica_that_does_not_answer_is_named_in_place_of_the_system(
+    tmp_path: Path, eventually: Eventually, caplog: pytest.LogCaptureFixture, is_fencing: bool
+) -> None:
+    """The run asks it for its ownership before each session and each write."""
+    store = Store(is_fencing=is_fencing, can_break_off=False, hanging=0)
+    replica = Replica(tmp_path)
+
+    def be_away_with_the_replica() -> None:
+        replica.answers.clear()
+        store.answer = list
+        raise OSError("away")
+
+    store.answer = be_away_with_the_replica
+    output = Output(store, tmp_path, replica.owner)
+    committer = output.committer
+    eventually(lambda: committer.status().waiting_for == SILENT, "a session waits for the replica")
+    assert not committer._attempt.silent_s
+    replica.answers.set()
+    eventually(lambda: committer._attempt.is_at_rest, "the session is open")
+
+    replica.answers.clear()
+    output.commit(0)
+    eventually(lambda: committer.status().waiting_for == SILENT, "a write waits for the replica")
+    assert not committer._attempt.silent_s
+    committer.poll()
+    assert caplog.messages == []
+    replica.answers.set()
+    eventually(output.is_sent, "the output has left")
+    assert committer.status().waiting_for == ""
+    committer.close(60.0)
+    assert (store.kept, store.newest) == ([0], 1)
 
 
 def test_output_leaves_while_a_run_ends_although_a_session_hangs(tmp_path: Path) -> None:

@@ -116,6 +116,7 @@ def test_nothing_is_written_once_another_run_took_over(
     with pytest.raises(TakenOverError):
         committer.close(0.0)
     assert system.begun == []
+    assert committer.status().waiting_for == ""  # the run's error is no wait of the sink
 
 
 def test_no_session_is_opened_once_another_run_took_over(tmp_path: Path) -> None:

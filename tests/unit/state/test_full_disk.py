@@ -100,6 +100,6 @@ def test_a_read_only_checkpoint_is_refused_at_the_start_with_its_name(small_disk
     open_checkpoint(small_disk / "state", is_durable=True).release()
     assert mount("-o", "remount,ro", str(small_disk))
     with pytest.raises(
-        PeerError, match=r"checkpoint folder .*state cannot be used: Read-only file system"
+        PeerError, match=r"checkpoint folder .*state cannot be written: Read-only file system"
     ):
         open_checkpoint(small_disk / "state", is_durable=True)

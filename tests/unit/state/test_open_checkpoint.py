@@ -341,6 +341,25 @@ def test_a_file_above_the_folder_is_said(tmp_path: Path) -> None:
         open_checkpoint(tmp_path / "file" / "state", is_durable=False)
 
 
+@pytest.mark.parametrize("is_taking_over", [True, False])
+def test_a_disk_that_is_full_for_the_lock_is_said_with_the_way_on(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    no_space: Callable[..., None],
+    is_taking_over: bool,
+) -> None:
+    former = open_checkpoint(tmp_path, is_durable=False)
+    if not is_taking_over:
+        former.release()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", no_space)
+        with pytest.raises(
+            PeerError, match=r"cannot be written: No space left on device. Free or mount the disk"
+        ):
+            open_checkpoint(tmp_path, is_durable=False, is_taking_over=is_taking_over)
+    former.release()
+
+
 def test_a_disk_that_is_full_or_read_only_is_said_and_the_lock_given_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_space: Callable[..., None]
 ) -> None:

@@ -92,8 +92,9 @@ class LineView(_Closing):
         if status.moved != self._moved:
             self._moved = status.moved
             self.say(status.moved)
-        # without results there is no sign that the target is met again
-        if status.is_late != self._is_late and (status.is_late or status.latency_newest_ms):
+        # without new results there is no sign that the target is met again
+        is_met = 0 < status.latency_newest_ms <= 2 * status.latency_target_ms
+        if status.is_late != self._is_late and (status.is_late or is_met):
             self._is_late = status.is_late
             kept = f"the latency target of {status.latency_target_ms:g} ms is kept again"
             self.say(late_words(status) if status.is_late else kept)

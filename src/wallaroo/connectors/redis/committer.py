@@ -139,16 +139,16 @@ class RedisSystem(ExternalSystem[RedisSinkConfig]):
         return RedisSession(self._config, self._context.sink, checkpoint)
 
     def waiting_for(self, error: Exception) -> str:
-        return f"{self._place} ({ERRORS.sentence(error)})" if ERRORS.is_transient(error) else ""
+        return f"{self.place} ({ERRORS.sentence(error)})" if ERRORS.is_transient(error) else ""
 
     def permanent_error(self, error: Exception, batch: PendingBatch | None) -> WallarooError:
         what = f"batch {batch.batch} for" if batch else "output for"
         return PeerError(
-            f"{self._place} refuses {what} '{self.target}': {ERRORS.sentence(error)}. Nothing is "
+            f"{self.place} refuses {what} '{self.target}': {ERRORS.sentence(error)}. Nothing is "
             f"lost: committed output waits in {self._context.staging}. Correct the key, the rights "
             f"or the password, then run again."
         )
 
     @property
-    def _place(self) -> str:
+    def place(self) -> str:
         return f"Redis at {place_of(self._config.url)}"

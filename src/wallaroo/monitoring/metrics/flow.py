@@ -19,6 +19,7 @@ class FlowMeter:
         self.sources: tuple[SourceStatus, ...] = ()
         self.sinks: tuple[SinkLine, ...] = ()
         self.observed_at = started_at
+        self._cause = ""
         self._waiting_for = ""
 
     def restart_rates(self, now: float) -> None:
@@ -38,19 +39,24 @@ class FlowMeter:
         sinks: Sequence[SinkLine],
         now: float,
         waiting_for: str,
+        cause: str,
     ) -> None:
-        """Note the reports; ``waiting_for`` is the cause of a wait of the whole run."""
+        """Note the reports, and what the whole run waits for; all else follows from ``cause``."""
         self.sources = tuple(sources)
         self.sinks = tuple(sinks)
         self.observed_at = now
+        self._cause = cause
         self._waiting_for = waiting_for
         self.events_in.sample(sum(source.events_in for source in sources), now)
 
     @property
     def waiting_for(self) -> str:
-        """Return a wait's causes in words, sinks' first, from which others follow."""
+        """Return a wait's causes in words, each in front of what may follow from it."""
         sinks = [f"{sink.name}: {sink.waiting_for}" for sink in self.sinks if sink.waiting_for]
-        return "; ".join(filter(None, (*sinks, self._waiting_for)))
+        words = "; ".join(filter(None, (*sinks, self._waiting_for)))
+        if not self._cause:
+            return words
+        return "; ".join(filter(None, (self._cause, words.replace(self._cause, "the same"))))
 
     @property
     def backlog_events(self) -> int:

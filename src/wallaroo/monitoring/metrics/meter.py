@@ -243,14 +243,15 @@ class RunMeter:
         sinks: Sequence[SinkLine],
         now: float,
         waiting_for: str = "",
+        cause: str = "",
     ) -> None:
         """Note the reports of sources and sinks.
 
-        ``waiting_for`` is the cause of a wait of the whole run.  Called many times a
-        second, this also drives the history.
+        ``waiting_for`` is what the whole run waits for, ``cause`` the part of it from which all
+        other waits follow.  Called many times a second, this also drives the history.
         """
         with self._lock:
-            self._flow.observe(sources, sinks, now, waiting_for)
+            self._flow.observe(sources, sinks, now, waiting_for, cause)
             if self._history.is_due(now):
                 backlog = self._flow.backlog_events, self._flow.backlog_bytes
                 self._history.add(now, self._totals(), backlog, self._latency.take_recent())

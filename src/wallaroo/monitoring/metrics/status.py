@@ -190,22 +190,24 @@ class StandbyStatus:
     epoch: int  # the newest claim's; 0: nothing was begun yet
     lease_s: float  # since the leader's lease was seen to move, by this machine's clock
     after_s: float  # after this time without renewal the lease is taken over
-    last_batch: int  # the newest commit; -1: none
+    last_batch: int | None  # the newest commit; -1: none, None: not read yet
     ready_batch: int  # the commit up to which this standby has the state; -1: none
 
     @property
-    def behind(self) -> int:
-        """Return by how many commits the state here is behind."""
-        return self.last_batch - self.ready_batch
+    def behind(self) -> int | None:
+        """Return by how many commits the state here is behind; None: not read yet."""
+        return None if self.last_batch is None else self.last_batch - self.ready_batch
 
     @property
     def words(self) -> str:
         """Return the figures in words."""
         leader = f"{self.leader} leads (epoch {self.epoch})" if self.leader else "no run leads"
-        return (
-            f"standby: {leader}, its lease moved {self.lease_s:.1f} s ago; the state here is "
-            f"{self.behind} commits behind commit {self.last_batch}"
-        )
+        behind = f"the state here is {self.behind} commits behind commit {self.last_batch}"
+        if self.last_batch is None:
+            behind = "its commits are not read yet"
+        elif self.last_batch < 0:
+            behind = "nothing is committed yet"
+        return f"standby: {leader}, its lease moved {self.lease_s:.1f} s ago; {behind}"
 
 
 class RunState(StrEnum):

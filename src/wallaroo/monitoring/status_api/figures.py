@@ -132,12 +132,13 @@ def _one(value: Callable[[RunStatus, RunDetails], float | LatencyBuckets]) -> Re
     return lambda run: [((), value(run.status, run.details))]
 
 
-def _standby(value: Callable[[StandbyStatus], float]) -> Read:
-    """Return a function that reads a figure of the standby; None without one."""
+def _standby(value: Callable[[StandbyStatus], float | None]) -> Read:
+    """Return a function that reads a figure of the standby; None without one, or if unknown."""
 
     def read(run: Run) -> list[Row] | None:
         standby = run.status.standby
-        return None if standby is None else [((), value(standby))]
+        number = None if standby is None else value(standby)
+        return None if number is None else [((), number)]
 
     return read
 

@@ -90,10 +90,11 @@ class Observer:
         self._has_time = plan.has_time
         self._marks = -1, Watermarks()  # with the batch that they belong to
 
-    def look(self, waiting_for: str = "") -> Observation:
+    def look(self, waiting_for: str = "", cause: str = "") -> Observation:
         """Return the present status of sources and sinks, and pass it to the meter.
 
-        ``waiting_for``: what holds the whole run up; empty if nothing.
+        ``waiting_for``: what holds the whole run up; empty if nothing.  ``cause``: the part of it
+        from which other waits follow, those of sources and sinks, too.
         """
         ends = self._batches.ends
         heads = [log.head() for log in self._logs]
@@ -103,12 +104,12 @@ class Observer:
             self._source(number, head, ends, times) for number, head in enumerate(heads)
         )
         sinks = self._sinks()
-        # external causes first: the rest may follow from them
+        # systems that sources read come before what may follow from their outage
         outages = (
             outage.note(head.error) for outage, head in zip(self._outages, heads, strict=True)
         )
         words = "; ".join(filter(None, (*outages, waiting_for)))
-        self._meter.observe(sources, sinks, time.time(), words)
+        self._meter.observe(sources, sinks, time.time(), words, cause)
         self._meter.set_damaged(self._batches.damaged)
         trace_point("observer.looked")
         return Observation(sources, sinks)

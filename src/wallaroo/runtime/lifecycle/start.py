@@ -22,7 +22,7 @@ from wallaroo.checkpoints.inspection.compatibility import (
 from wallaroo.checkpoints.savepoints.starting import begin_from, fork_of
 from wallaroo.dataflow.plan.model import Plan
 from wallaroo.durable.levels import Durability
-from wallaroo.errors import CheckpointError, WallarooError
+from wallaroo.errors import CheckpointError, PeerError, WallarooError
 from wallaroo.monitoring.metrics.progress import Recovery
 from wallaroo.monitoring.metrics.status import ReplicaStatus
 from wallaroo.network.key_files import read_key
@@ -107,6 +107,7 @@ class RunComponents:
     accounts: BatchMetrics
     intake: AdmissionControl
     observer: Observer
+    taken_over: FormerRun | None
 
 
 def _committed(checkpoint: Checkpoint) -> dict[str, Position]:
@@ -229,8 +230,9 @@ def _stored(spec: RunSpec) -> StoredCheckpoint | None:
             if is_spooled and name in stored.positions and not folder_of(spools, name).exists():
                 raise CheckpointError(
                     f"source '{name}' stores its input on the machine that received it, and this "
-                    f"one has none of it. Run the application where it ran, or give --fresh to "
-                    f"begin empty, or read from a log (Kafka, files, ...) to move freely."
+                    f"one has none of it: the last run was {stored.last_owner}. Run the "
+                    f"application there, or give --fresh to begin empty, or read from a log "
+                    f"(Kafka, files, ...) to move freely."
                 )
     return stored
 
@@ -240,7 +242,12 @@ def open_sources(
 ) -> dict[str, Position]:
     """Accept input from now on; return the beginnings of sources without a position."""
     phases.enter("opening sources")
-    opened.sources.start(is_stopping, opened.once_free)
+    try:
+        opened.sources.start(is_stopping, opened.once_free)
+    except PeerError as error:
+        if opened.taken_over is None:
+            raise
+        raise opened.taken_over.held(error) from error
     return opened.sources.beginnings(opened.positions)
 
 
@@ -357,7 +364,14 @@ def _components(
     )
     observer = Observer(plan, setup.logs, batches, sinks.committers, spec.meter)
     return RunComponents(
-        opened.checkpoint, opened.sources, sinks, batches, accounts, intake, observer
+        opened.checkpoint,
+        opened.sources,
+        sinks,
+        batches,
+        accounts,
+        intake,
+        observer,
+        opened.taken_over,
     )
 
 

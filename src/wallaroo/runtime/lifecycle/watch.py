@@ -134,7 +134,6 @@ class Watch:
         self._components.sinks.poll()
         elsewhere = self._components.checkpoint.elsewhere
         waiting_for = (
-            elsewhere.waiting_for if elsewhere is not None else "",
             host.waiting_for,
             self._components.sources.waiting_for,
             self._overdue_words(),
@@ -144,7 +143,12 @@ class Watch:
         processes = self._usage.sample()
         if processes is not None:
             self._spec.meter.set_processes(processes, self._usage.cpu_s)
-        observed = self._components.observer.look("; ".join(filter(None, waiting_for)))
+        observed = self._components.observer.look(
+            "; ".join(filter(None, waiting_for)),
+            elsewhere.waiting_for if elsewhere is not None else "",
+        )
+        if self._components.taken_over is not None:
+            self._components.taken_over.free_sinks(observed.sinks, time.time())
         is_full = self._components.sinks.is_full(self._spec.options.backlog_bytes_max)
         self._components.intake.hold(is_full)
         return observed

@@ -65,7 +65,7 @@ class Follower:
         self._thread = threading.Thread(target=self._follow, name="wallaroo-standby", daemon=True)
         self._trouble = ""
         self.error: WallarooError | None = None
-        self.last_batch = -1
+        self.last_batch: int | None = None  # not read yet; -1: nothing is committed
         self.ready_batch = -1
 
     def start(self) -> None:
@@ -89,6 +89,7 @@ class Follower:
         """Bring the copy to the newest commit.  WallarooError: it stays as it is."""
         newest = self._log.last()
         if newest is None:
+            self.last_batch = -1
             return
         self.last_batch = newest.batch
         if self._view is not None and newest.batch != self.ready_batch:
@@ -104,8 +105,8 @@ class Follower:
     def _follow(self) -> None:
         try:
             while not self._is_over.is_set():
-                self._prepare.poll()
                 self._try_turn()
+                self._prepare.poll()
                 self._is_over.wait(FOLLOW_S)
         except WallarooError as error:
             self.error = error

@@ -2,15 +2,16 @@
 
 Where it runs: driver, once it has claimed the checkpoint.
 
-They hold the locks of spools, and ports.  Those that run leave by themselves, as they poll the
-claim (`processes.child`); those that are suspended cannot.
+They hold the locks of spools, and ports, and the driver those of databases, if it was suspended in
+a transaction.  Those that run leave by themselves, as they poll the claim (`processes.child`);
+those that are suspended cannot.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import TypeVar
 
 from wallaroo.durable.ownership import VARIABLE
 from wallaroo.errors import PeerError
+from wallaroo.monitoring.metrics.status import SinkLine
 from wallaroo.processes.table import (
     Process,
     identify,
@@ -62,14 +64,33 @@ class FormerRun:
             except PeerError:
                 if self.driver is None or time.monotonic() > until:
                     raise
-            if is_suspended(self.driver):
-                _log.warning(
-                    "the run that was taken over is suspended and holds an address: process %s is "
-                    "killed",
-                    self.driver.pid,
-                )
-                kill([self.driver])
+            self._kill_if_suspended("holds an address")
             time.sleep(LOOK_S)
+
+    def held(self, error: PeerError) -> PeerError:
+        """Return an error of what this run's processes may still hold, with the way out."""
+        return PeerError(
+            f"{error} If processes of the run that was taken over, {self.lease.owner}, hang and "
+            f"hold it, kill them on that host. Nothing is lost: run again."
+        )
+
+    def free_sinks(self, sinks: Iterable[SinkLine], now: float) -> None:
+        """Kill the driver if it is suspended while a sink waits: it may hold locks there.
+
+        ``now`` is in unix seconds, as are the waits' beginnings.
+        """
+        for sink in sinks:
+            if sink.waiting_since is not None and now - sink.waiting_since >= TAKE_OVER_S:
+                self._kill_if_suspended(f"may hold locks of what sink '{sink.name}' waits for")
+
+    def _kill_if_suspended(self, reason: str) -> None:
+        if self.driver is not None and is_suspended(self.driver):
+            _log.warning(
+                "the run that was taken over is suspended and %s: process %s is killed",
+                reason,
+                self.driver.pid,
+            )
+            kill([self.driver])
 
 
 def _driver_of(lease: Lease, root: Path) -> Process | None:

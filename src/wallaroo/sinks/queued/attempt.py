@@ -34,6 +34,7 @@ class Attempt:
         self._bound_s = bound_s
         self._clock = clock
         self.session: Session | None = None  # the open one
+        self.is_asking = False  # before a call, whether the run still owns its checkpoint
         self._growth = 1
         self._mark: object = None
         self._since: float | None = None  # the last sign of life; None: nothing is called

@@ -17,7 +17,8 @@ The invariants:
   output has left: the system was restored from an older copy, or a replica that lagged behind took
   over.
 * Nothing is written once another run has taken the checkpoint over: it is asked before each
-  transaction.  A pause after the question is the system's to fence, as after a crash.
+  transaction.  A pause after the question is the system's to fence, as after a crash.  The answer
+  may come from another machine: no call into the system is timed meanwhile.
 * What is transient (the system is unavailable, restarting, full) is retried without end.  What is
   not (no such table, a value that does not fit) ends the run; the batch stays in the list, and the
   next run continues with it.
@@ -39,7 +40,7 @@ from itertools import accumulate
 from typing import Any
 
 from wallaroo.durable.commit_id import CommitHistory, CommitId
-from wallaroo.errors import CheckpointError, InternalError, PeerError, WallarooError
+from wallaroo.errors import CheckpointError, InternalError, PeerError, TakenOverError, WallarooError
 from wallaroo.instrumentation.faults import fault_point
 from wallaroo.sinks.interface import SinkCommitter, SinkStatus
 from wallaroo.sinks.queued.attempt import Attempt, Outcome
@@ -136,7 +137,9 @@ class QueuedCommitter(SinkCommitter):
             self._status.pending_bytes = self._waiting.bytes
             status = self._status.copy()
             silent_s = self._attempt.silent_s
-            if silent_s >= NAMED_S and not status.waiting_for:
+            if self._attempt.is_asking:
+                status.waiting_for = self._history.owner.waiting_for or status.waiting_for
+            elif silent_s >= NAMED_S and not status.waiting_for:
                 status.waiting_for = self._silence(silent_s)
             return status
 
@@ -197,7 +200,7 @@ class QueuedCommitter(SinkCommitter):
             return True
 
     def _silence(self, seconds: float) -> str:
-        return f"{self._system.target} (no answer for {seconds:.0f} s)"
+        return f"{self._system.place} (no answer for {seconds:.0f} s)"
 
     def _note_committed(self) -> None:
         self._status.committed_batch = self._waiting.last_left(self._history.last.batch)
@@ -259,18 +262,20 @@ class QueuedCommitter(SinkCommitter):
                 raise self._system.permanent_error(error, self._in_hand) from error
             with self._state:
                 self._require_current()
+                self._attempt.end()  # no pause, and no question before the next one, is silence
                 self._status.waiting_for = waiting_for
                 self._state.notify_all()
                 self._state.wait_for(lambda: self._is_closing, self._system.pause_s(error))
 
     def _serve(self) -> None:
         """Open a session, write waiting and new batches, and close it."""
+        self._require_owner()  # a new session may end that of another run
         self._begin()
-        self._history.owner.require()  # a new session may end that of another run
         session = self._system.connect(self._history.checkpoint)
         try:
             self._take_over(session)
             while batches := self._next():
+                self._require_owner()  # they were committed a while ago
                 self._begin()
                 for batch, is_new in zip(batches, self._write(session, batches), strict=True):
                     self._left(batch, is_new)
@@ -278,6 +283,13 @@ class QueuedCommitter(SinkCommitter):
         finally:
             self._rest(None)
             session.close()
+
+    def _require_owner(self) -> None:
+        self._attempt.is_asking = True
+        try:
+            self._history.owner.require()
+        finally:
+            self._attempt.is_asking = False
 
     def _begin(self) -> None:
         with self._state:
@@ -328,7 +340,6 @@ class QueuedCommitter(SinkCommitter):
         return together[: max(1, fitting)]
 
     def _write(self, session: Session, batches: list[PendingBatch]) -> list[bool]:
-        self._history.owner.require()  # they were committed a while ago
         return session.write_several([(batch, self._waiting.parts(batch)) for batch in batches])
 
     def _left(self, batch: PendingBatch, is_new: bool) -> None:
@@ -337,6 +348,7 @@ class QueuedCommitter(SinkCommitter):
             self._require_current()
             self._waiting.remove(batch.commit)
             self._attempt.succeed()
+            self._status.waiting_for = ""
             self._note_committed()
             if is_new:
                 self._status.outputs += batch.outputs
@@ -348,7 +360,8 @@ class QueuedCommitter(SinkCommitter):
             if threading.current_thread() is not self._thread:
                 return  # the other thread will notice
             self._broken = error
-            self._status.waiting_for = str(error)
+            is_over = isinstance(error, TakenOverError)  # then the sink waits for nothing
+            self._status.waiting_for = "" if is_over else str(error)
             self._state.notify_all()
 
     def _older_copy(self, last: CommitId, left: CommitId) -> CheckpointError:

@@ -115,6 +115,11 @@ class ExternalSystem(ABC, Generic[Config]):
         """Return the name of the target, such as a table or a topic."""
         return self._config.target
 
+    @property
+    def place(self) -> str:
+        """Return the name of the system, such as a server's or a file's, in waits."""
+        return self.target
+
     @abstractmethod
     def connect(self, checkpoint: str) -> Session:
         """Open a checkpoint's session.  Raises ``errors``; WallarooError if permanent."""

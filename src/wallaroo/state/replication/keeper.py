@@ -32,7 +32,7 @@ import msgspec
 
 from wallaroo.durable.folders import make_private
 from wallaroo.durable.locks import LockedError, lock_file
-from wallaroo.durable.ownership import Ownership
+from wallaroo.durable.ownership import Ownership, newest_owner
 from wallaroo.durable.whole_file import PRIVATE_FILE, sync_folder, write_all
 from wallaroo.errors import CheckpointError, InUseError, PeerError, TakenOverError
 from wallaroo.instrumentation.faults import fault_point
@@ -159,7 +159,10 @@ class Keeper:
             for descriptor in self._locks:
                 os.close(descriptor)
             self._locks = []
-            self._report(f"{error} This is a copy no longer, and its former run is refused.")
+            self._report(
+                f"{self._root} was taken over by {newest_owner(self._root / OWNERS)}: it is a copy "
+                f"no longer, and its former run is refused."
+            )
 
     def _require(self, claim: Claim) -> None:
         """Raise TakenOverError if a run has continued from the copy."""

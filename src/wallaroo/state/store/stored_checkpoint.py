@@ -134,6 +134,11 @@ class StoredCheckpoint:
         return bool(self.commits)
 
     @property
+    def last_owner(self) -> str:
+        """Return in words the run that owned the log last, after `look`."""
+        return self._past.newest.head.owner if self._past else ""
+
+    @property
     def is_cached(self) -> bool:
         """Return whether the folder is that of the run that owned the log last, after `look`."""
         note = self._noted_runs()

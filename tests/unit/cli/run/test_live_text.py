@@ -382,9 +382,10 @@ def test_the_log_states_once_that_a_latency_target_is_missed_and_that_it_is_kept
     """A run from which nothing leaves has not shown that it keeps its target."""
     stream = io.StringIO()
     silent = replace(LATE, latency_newest_ms=0.0, latency_late_s=0)
+    stalled = replace(LATE, latency_late_s=2)  # the late results pass, and none follow
     kept = replace(LATE, latency_newest_ms=52.0, latency_late_s=0)
     with LineView(stream, every_s=0.0) as view:
-        for status in (kept, LATE, LATE, silent, kept, kept, LATE):
+        for status in (kept, LATE, LATE, stalled, silent, kept, kept, LATE):
             view.show(status)
     missed = "not kept: of the last ten seconds' results one in a hundred took 240 ms or longer"
     about = [line.partition("50 ms is ")[2] for line in stream.getvalue().splitlines()]

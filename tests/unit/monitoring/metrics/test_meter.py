@@ -156,6 +156,16 @@ def test_what_sinks_wait_for_goes_before_what_the_whole_run_waits_for(meter: Run
     assert meter.status(START_S).waiting_for == "out: 127.0.0.1:7002; batch 7 to end"
 
 
+def test_the_cause_of_all_waits_is_named_first_and_once(meter: RunMeter) -> None:
+    replica = "the replica at b:7200, which confirms nothing (Connection refused)"
+    source_waits = f"source 'a': acknowledgements wait for {replica}. Start it there, since 12:00"
+    meter.observe([], [sink("out", f"{replica}, since 12:00")], START_S, source_waits, replica)
+    assert meter.status(START_S).waiting_for == (
+        f"{replica}; out: the same, since 12:00; "
+        "source 'a': acknowledgements wait for the same. Start it there, since 12:00"
+    )
+
+
 def test_workers_and_what_moved_between_them_are_in_the_status_as_reported_last(
     meter: RunMeter,
 ) -> None:

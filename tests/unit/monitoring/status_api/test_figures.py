@@ -8,6 +8,8 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from tests.unit.monitoring.dashboard.fakes import BusyRun
 from wallaroo.cli.run.text import ingress_lines, lag_lines, log_line, process_lines, summary
 from wallaroo.monitoring.metrics.status import (
@@ -17,6 +19,7 @@ from wallaroo.monitoring.metrics.status import (
     ReplicaStatus,
     SinkLine,
     SourceStatus,
+    StandbyStatus,
     StepLosses,
     StepUpgrade,
     TimeStatus,
@@ -75,6 +78,32 @@ def families(run: BusyRun) -> str:
 def test_names_types_labels_and_texts_of_metrics_stay(tmp_path: Path) -> None:
     """Alerts and dashboards of users refer to them: a change of the file is a change for users."""
     assert families(BusyRun(tmp_path, seconds=61)) == GOLDEN.read_text()
+
+
+@pytest.mark.parametrize(
+    ("last", "ready", "words", "behind"),
+    [
+        (None, -1, "its commits are not read yet", []),
+        (-1, -1, "nothing is committed yet", ["wallaroo_standby_behind_commits 0.0"]),
+        (
+            120,
+            118,
+            "the state here is 2 commits behind commit 120",
+            ["wallaroo_standby_behind_commits 2.0"],
+        ),
+    ],
+)
+def test_a_standby_that_has_not_read_the_commits_does_not_claim_to_be_up_to_date(
+    tmp_path: Path, last: int | None, ready: int, words: str, behind: list[str]
+) -> None:
+    run = BusyRun(tmp_path, seconds=1)
+    standby = StandbyStatus("process 7 on a", 3, 0.4, 3.0, last, ready)
+    status = replace(run.status(), standby=standby)
+    exposed = exposition(run.plan, status, run.meter.details()).decode().splitlines()
+    assert [line for line in exposed if line.startswith("wallaroo_standby_behind")] == behind
+    assert standby.words == (
+        f"standby: process 7 on a leads (epoch 3), its lease moved 0.4 s ago; {words}"
+    )
 
 
 def test_no_two_figures_have_one_name() -> None:

@@ -22,15 +22,14 @@ from typing import Any, ClassVar
 
 import psycopg
 from psycopg.adapt import Transformer
-from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import Format
 
 from wallaroo.connectors.sql.postgres.changes_source import PostgresChangesConfig
 from wallaroo.connectors.sql.postgres.client import (
-    complete_dsn,
     first_line,
     is_transient,
     keep_texts,
+    server_of,
     way_out,
 )
 from wallaroo.connectors.sql.postgres.identity import cluster_facts, require_primary
@@ -101,8 +100,7 @@ class PostgresChanges(ReplayableSource[Any]):
 
     @property
     def _place(self) -> str:
-        parameters = conninfo_to_dict(complete_dsn(self._config.dsn))
-        return f"PostgreSQL at {parameters.get('host', 'the default host')}"
+        return server_of(self._config.dsn)
 
     def start(self, partition: str) -> int:
         """Check publication and slot; create the slot if it is missing; return its place.

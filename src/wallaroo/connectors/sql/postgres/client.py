@@ -89,6 +89,12 @@ def complete_dsn(dsn: str) -> str:
     )
 
 
+def server_of(dsn: str) -> str:
+    """Return the name of the server in errors and waits."""
+    parameters = conninfo_to_dict(complete_dsn(dsn))
+    return f"PostgreSQL at {parameters.get('host', 'the default host')}"
+
+
 def way_out(error: BaseException | None) -> str:
     """Return the remedy for a failure to connect."""
     text = re.sub(r'"[^"]*"', '""', str(error).split("\n")[0])  # names are quoted

@@ -21,6 +21,7 @@ from wallaroo.connectors.sql.postgres.client import (
     first_line,
     identifier,
     is_transient,
+    server_of,
 )
 from wallaroo.connectors.sql.postgres.rows import texts
 from wallaroo.connectors.sql.postgres.sink import PostgresSinkConfig
@@ -152,9 +153,13 @@ class PostgresSystem(ExternalSystem[PostgresSinkConfig]):
     def connect(self, checkpoint: str) -> Session:
         return PostgresTable(self._config, self._context, checkpoint)
 
+    @property
+    def place(self) -> str:
+        return server_of(self._config.dsn)
+
     def waiting_for(self, error: Exception) -> str:
         assert isinstance(error, psycopg.Error)
-        return f"PostgreSQL ({first_line(error)})" if is_transient(error) else ""
+        return f"{self.place} ({first_line(error)})" if is_transient(error) else ""
 
     def permanent_error(self, error: Exception, batch: PendingBatch | None) -> WallarooError:
         assert isinstance(error, psycopg.Error)

@@ -21,16 +21,15 @@ from typing import Any, ClassVar
 
 import psycopg
 from psycopg import sql
-from psycopg.conninfo import conninfo_to_dict
 
 from wallaroo.connectors.sql.postgres.client import (
-    complete_dsn,
     connected,
     first_line,
     identifier,
     is_of_client,
     is_transient,
     keep_texts,
+    server_of,
     way_out,
 )
 from wallaroo.connectors.sql.postgres.identity import facts_of, require_primary
@@ -82,8 +81,7 @@ class PostgresTableSource(TableSource):
 
     @property
     def place(self) -> str:
-        parameters = conninfo_to_dict(complete_dsn(self._rows.database))
-        return f"PostgreSQL at {parameters.get('host', 'the default host')}"
+        return server_of(self._rows.database)
 
     def _quoted(self, name: str) -> str:
         return sql.Identifier(name).as_string()

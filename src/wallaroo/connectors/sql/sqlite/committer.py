@@ -152,14 +152,18 @@ class SQLiteSystem(ExternalSystem[SQLiteSinkConfig]):
     def connect(self, checkpoint: str) -> Session:
         return SQLiteTable(self._config, self._context, checkpoint, self._path)
 
+    @property
+    def place(self) -> str:
+        return f"SQLite database {self._path}"
+
     def waiting_for(self, error: Exception) -> str:
         passes = isinstance(error, sqlite3.Error) and is_transient(error)
-        return f"SQLite database {self._path} ({sentence_of(error)})" if passes else ""
+        return f"{self.place} ({sentence_of(error)})" if passes else ""
 
     def permanent_error(self, error: Exception, batch: PendingBatch | None) -> WallarooError:
         what = f"batch {batch.batch} for" if batch else "rows for"
         return PeerError(
-            f"SQLite database {self._path} refuses {what} table '{self.target}' of sink "
+            f"{self.place} refuses {what} table '{self.target}' of sink "
             f"'{self._context.sink}': {sentence_of(error)}. Nothing is lost: committed rows wait "
             f"in {self._context.staging}. Change the table so that it accepts them, or correct the "
             f"path or the rights, then run again."

@@ -40,7 +40,8 @@ def take_lock(path: Path, pipe: Pipe) -> int:
         try:
             return lock_file(path, f"process {os.getpid()}")
         except LockedError as error:
-            reason = f"the sending process of an earlier run to end ({error.holder or 'starting'})"
+            holder = f"{error.holder}; kill it if it is stopped" if error.holder else "starting"
+            reason = f"the sending process of an earlier run to end ({holder})"
         if reason != waiting:
             waiting = reason
             pipe.send(waiting=reason)

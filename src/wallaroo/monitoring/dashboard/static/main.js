@@ -74,8 +74,13 @@ const titled = (word) => word.charAt(0).toUpperCase() + word.slice(1);
 
 const standingBy = (standby) =>
   `Standby: ${standby.leader || "no run"} leads (epoch ${standby.epoch}); its lease moved ` +
-  `${standby.lease_s.toFixed(1)} s ago; the state here is ` +
-  `${standby.last_batch - standby.ready_batch} commits behind commit ${standby.last_batch}`;
+  `${standby.lease_s.toFixed(1)} s ago; ${behind(standby.last_batch, standby.ready_batch)}`;
+
+function behind(last, ready) {
+  if (last === null) return "its commits are not read yet";
+  if (last < 0) return "nothing is committed yet";
+  return `the state here is ${last - ready} commits behind commit ${last}`;
+}
 
 function banner(status) {
   const lost = page.isLost ? "The application does not answer; what is shown is old. Trying again." : "";
