@@ -30,7 +30,7 @@ SENTENCES = [
     ("connectors/tcp.md", "connectors.tcp.egress.ending:STALLED_S", "exits after {} s"),
     ("connectors/tcp.md", "connectors.tcp.egress.ending:QUIET_S", "after {} s of silence"),
     ("connectors/tcp.md", "ingress.config:HANDSHAKE_S", "within {} seconds"),
-    ("connectors/udp.md", "connectors.udp.receiver:REPORTED_S", "the number for {} s"),
+    ("connectors/udp.md", "connectors.udp.source:REPORTED_S", "the number for {} s"),
     ("connectors/websocket.md", "connectors.websocket.committer:SLICE", "up to {} outputs"),
     ("connectors/websocket.md", "connectors.websocket.reader:RETRY_S_MAX", "from 1 s to {} s"),
     ("cli.md", "instrumentation.tuning:HUNG_S", "no sign of life for {} s"),
