@@ -17,7 +17,7 @@ from tests.savepoints.test_accepted_input import GENERATED, SLOWLY, copying
 from tests.savepoints.test_saving import grow, lines, quiet, read_upto, run_to_end
 from tests.stores.conftest import Place
 from tests.stores.stored_driver import KEYS, expected
-from tests.unit.runtime.applications import Numbers, until
+from tests.unit.runtime.applications import GATE, Numbers, until
 from wallaroo.checkpoints.savepoints.saving import save
 from wallaroo.cli.main import main
 from wallaroo.errors import CheckpointError
@@ -67,9 +67,13 @@ def test_a_start_into_a_store_that_is_killed_is_begun_again(
 ) -> None:
     """With input that waits in a spool."""
     source = wallaroo.GenSourceConfig("in", Numbers(GENERATED))
-    run = copying(source, tmp_path, "out.txt", checkpoint=tmp_path / "state", tuning=SLOWLY)
-    until((tmp_path / "out.txt").exists)
-    save(str(tmp_path / "state"), str(tmp_path / "saved"), quiet)
+    GATE.clear()  # it is saved before the end of the input
+    try:
+        run = copying(source, tmp_path, "out.txt", checkpoint=tmp_path / "state", tuning=SLOWLY)
+        until((tmp_path / "out.txt").exists)
+        save(str(tmp_path / "state"), str(tmp_path / "saved"), quiet)
+    finally:
+        GATE.set()
     assert run.wait(400)
     kill = f"import os; os.environ['WALLAROO_FAULT'] = '{point}'; "
     begin = (
