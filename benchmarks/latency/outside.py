@@ -6,8 +6,7 @@ checkpoint, on both hosts in turn.
 
 A host is ``normal``, ``low``, or a latency target of resident tasks in ms; without input (0) only
 cores are measured.
-``--workers N`` measures a Spark cluster of so many workers with one core each, all on this machine;
-``--beside`` gives each another core, on which another application runs one job after the other.
+``--workers N`` measures a Spark cluster of so many workers with one core each, all on this machine.
 
 Where it runs: the benchmark's process is the driver; sender and receiver are one other process.
 """
@@ -43,19 +42,6 @@ WANTED_MS = {
     "p99.9": {5_000: 100.0},
 }
 
-# an application whose jobs sort 300,000 numbers on all its cores, one after the other
-OTHER_JOBS = """
-import sys
-from pathlib import Path
-from wallaroo.spark.session.session import open_context, session_in
-master, scratch, cores = sys.argv[1:]
-settings = (("spark.executor.memory", "512m"), ("spark.cores.max", cores))
-spark = session_in(open_context("other", master, Path(scratch), "error", settings))
-print(spark.range(10).count(), flush=True)
-while True:
-    spark.range(300_000).selectExpr("hash(id) h").orderBy("h").selectExpr("sum(h)").collect()
-"""
-
 
 def main() -> int:
     """Measure and report."""
@@ -67,7 +53,7 @@ def main() -> int:
     cpu: dict[tuple[str, int], list[float]] = defaultdict(list)
     with (
         loads.scratch(args.scratch) as folder,
-        _session(folder, args.workers, args.beside) as session,
+        _session(folder, args.workers) as session,
         probe_process() as probe,
     ):
         port = int(line_of(probe))
@@ -111,27 +97,13 @@ def main() -> int:
 
 
 @contextmanager
-def _session(folder: Path, workers: int, is_beside: bool) -> Iterator[SparkSession]:
+def _session(folder: Path, workers: int) -> Iterator[SparkSession]:
     if not workers:
         with runs.spark(folder) as session:
             yield session
         return
-    cores = 2 if is_beside else 1
-    share = ("spark.cores.max", str(workers))
-    with cluster_of(folder, workers, cores, [share]) as (cluster, session):
-        if not is_beside:
-            yield session
-            return
-        scratch = folder / "other"
-        scratch.mkdir()
-        command = [sys.executable, "-c", OTHER_JOBS, cluster.url, str(scratch), str(workers)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
-            try:
-                if not line_of(other):
-                    raise BenchmarkError("the other application has no cores")
-                yield session
-            finally:
-                other.kill()
+    with cluster_of(folder, workers) as (_, session):
+        yield session
 
 
 def _cpu_s() -> float:
@@ -147,7 +119,6 @@ def _options() -> argparse.Namespace:
     add("--seconds", type=float, default=15.0, help="measured, each (default %(default)g)")
     add("--warm-up", type=float, default=4.0, help="seconds before (default %(default)g)")
     add("--workers", type=int, default=0, help="of a cluster (default: local[*])")
-    add("--beside", action="store_true", help="with --workers: beside another Spark application")
     add("--rounds", type=int, default=2, help="of both hosts in turn (default %(default)d)")
     return parser.parse_args()
 
