@@ -123,6 +123,7 @@ def reader_of(kind: Any, *, is_text: bool = False) -> Read:
     ...
     wallaroo.serdes.shape_errors.ShapeError: [...][1]: expected int, got str
     """
+    parts_of(kind)
     check = model_reader_of(kind) if has_models(kind) else None
     convert = msgspec.convert
     wanted = struct_of(kind) if is_named_tuple(kind) else kind

@@ -107,6 +107,10 @@ class Box:
     n: int
 
 
+class Unknown:
+    """Neither msgspec nor pydantic knows it."""
+
+
 @attrs.define
 class Crate:
     item: Item
@@ -304,6 +308,14 @@ def test_rows_of_a_database() -> None:
 def test_a_type_that_pydantic_cannot_check_is_refused_when_the_serde_is_created() -> None:
     with pytest.raises(WallarooParameterError, match="Use pydantic's types around a model"):
         Json(Crate)
+
+
+@pytest.mark.parametrize("create", [Csv, row_decoder, lambda kind: Avro({"type": "int"}, kind)])
+def test_a_type_that_values_cannot_be_checked_against_is_refused_by_all_formats(
+    create: Any,
+) -> None:
+    with pytest.raises(WallarooParameterError, match="is not a type that values can be checked"):
+        create(Unknown)
 
 
 def test_a_model_whose_parts_are_not_defined_yet_is_refused() -> None:
