@@ -26,14 +26,14 @@ def is_model(kind: Any) -> bool:
 
 def has_models(kind: Any) -> bool:
     """Return whether a type is pydantic's, or one that it consists of is."""
-    seen: set[int] = set()
+    seen: dict[int, Any] = {}  # by id, which is another's once a type is gone
     kinds = [kind]
     while kinds:
         each = kinds.pop()
         if is_model(each):
             return True
         if id(each) not in seen:
-            seen.add(id(each))
+            seen[id(each)] = each
             kinds += get_args(each) or _hints_of(each)
     return False
 
