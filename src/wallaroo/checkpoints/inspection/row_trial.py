@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from wallaroo.checkpoints.inspection.reader import CheckpointReader
-from wallaroo.checkpoints.inspection.trial import ERRORS_MAX, Trial
+from wallaroo.checkpoints.inspection.trial import Trial, note_failure
 from wallaroo.dataflow.plan.layouts import steps_with_layout
 from wallaroo.dataflow.plan.model import Plan
 from wallaroo.engine.blocks.keys import decode_key
@@ -39,8 +39,5 @@ def try_rows(root: Path, plan: Plan) -> list[Trial]:
                 trial.as_stored += is_whole
                 trial.filled += not is_whole
             except Exception as error:  # noqa: BLE001  # also that of the application's serializer
-                trial.failed += 1
-                if len(trial.errors) < ERRORS_MAX:
-                    what = f"{type(error).__name__}: {error}"
-                    trial.errors.append(f"key {decode_key(key)!r}: {what}")
+                note_failure(trial, f"key {decode_key(key)!r}", error)
     return list(trials.values())

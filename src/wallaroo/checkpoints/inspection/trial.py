@@ -76,10 +76,11 @@ class _Trier:
             else:
                 trial.as_stored += 1
         except Exception as error:  # noqa: BLE001  # the error boundary of the user's code
-            _note_failure(trial, f"key {decode_key(key)!r}", error)
+            note_failure(trial, f"key {decode_key(key)!r}", error)
 
 
-def _note_failure(trial: Trial, what: str, error: Exception) -> None:
+def note_failure(trial: Trial, what: str, error: Exception) -> None:
+    """Count an object that cannot be read; list the first ones."""
     trial.failed += 1
     if len(trial.errors) < ERRORS_MAX:
         frames = user_frames(error.__traceback__)
@@ -110,7 +111,7 @@ class _EntryTrier:
         except Exception as error:  # noqa: BLE001  # the error boundary of the user's code
             # a piece has rows of many keys
             where = "waiting events" if self._has_pieces else f"key {decode_key(encoded)!r}"
-            _note_failure(self.trial, where, error)
+            note_failure(self.trial, where, error)
 
 
 def versions_in(root: Path, steps: Collection[str]) -> dict[str, set[int]]:

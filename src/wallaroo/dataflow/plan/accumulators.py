@@ -1,8 +1,8 @@
 """Notes of a plan.json about windows: their aggregations, and their bounds in words.
 
 Accumulators of combined aggregations are stored by position: only the same parts in the same order
-can read them.  With another column or argument they are read, and go on with other values: that is
-reported, as is a function of another name; the code of functions is not compared.
+can read them.  With another column or argument they are read, and continue with other values: that
+is reported, as is a function of another name; the code of functions is not compared.
 
 Where it runs: driver and a terminal; pure.
 """

@@ -9,17 +9,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from wallaroo.dataflow.plan.model import Plan
-from wallaroo.steps.kinds import Step
 
 Layouts = Mapping[str, Mapping[str, str]]  # the dtype of each field, by step
 
 
 def steps_with_layout(plan: Plan) -> dict[str, Any]:
     """Return the steps whose states are rows of a dtype, by name."""
-    steps: Iterator[Step] = (step for stage in plan.stages for step in stage.steps)
     return {
         step.step_name: step
-        for step in steps
+        for step in plan.steps
         if step.is_stateful and getattr(step, "layout", None) is not None
     }
 
