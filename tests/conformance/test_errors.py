@@ -69,7 +69,7 @@ def _line_of(text: str) -> int:
         (
             b"number instead of a list",
             "compute multi",
-            "TypeError: a multi computation must return a list, this one returned int",
+            "TypeError: a multi computation must return a list, not int",
         ),
         (
             b"float key",
@@ -84,7 +84,7 @@ def _line_of(text: str) -> int:
         (
             b"number instead of bytes",
             "encode",
-            "TypeError: an encoder must return bytes or str, this one returned int",
+            "TypeError: an encoder must return bytes or str, not int",
         ),
     ],
     ids=["multi", "float key", "list key", "encoder"],

@@ -1,4 +1,4 @@
-"""Stages at work: operators, state, exchanges, time.
+"""Execution of stages: operators, state, exchanges, time.
 
 Where it runs: workers, and the in-process runner; pure.
 """

@@ -27,7 +27,7 @@ class TaskReport:
     # source -> receipt (unix ms) -> frames
     receipts: dict[int, dict[int, int]] = field(default_factory=dict)
     outputs: dict[int, int] = field(default_factory=dict)  # sink -> outputs staged
-    tokens: dict[int, Any] = field(default_factory=dict)  # sink -> token that its writer prepared
+    tokens: dict[int, Any] = field(default_factory=dict)  # sink -> its writer's prepared token
     delta: Any = None  # reference to the delta file written, if any
     snapshots: tuple[Any, ...] = ()  # references to the snapshots written
     error: WallarooError | None = None
@@ -35,9 +35,9 @@ class TaskReport:
     notes: dict[str, float] = field(default_factory=dict)  # named measurements, e.g. view catch-up
     errors: Tally = field(default_factory=dict)  # events that failed without stopping the run
     samples: tuple[Sample, ...] = ()  # some of them
-    losses: Losses = field(default_factory=dict)  # events that left without a result
+    losses: Losses = field(default_factory=dict)  # events without a result
     worker: str = ""  # the worker on which the task ran
-    idle_deaths: tuple[str, ...] = ()  # processes there that were killed between two tasks
+    idle_deaths: tuple[str, ...] = ()  # its processes that were killed between two tasks
     # source -> observations of its partitions; empty without event time
     observed: dict[int, ObservedSource] = field(default_factory=dict)
     # due time of the first remaining timer or window, in event and in processing time
@@ -45,7 +45,7 @@ class TaskReport:
     stage_events: dict[int, int] = field(default_factory=dict)  # stage -> events that entered it
     # (stage, stage after the shuffle) -> events
     edges: dict[tuple[int, int], int] = field(default_factory=dict)
-    # the same -> bytes, as they were packed; what stays in its task is not
+    # the same -> packed bytes, without blocks that stay in their task
     edge_bytes: dict[tuple[int, int], int] = field(default_factory=dict)
     stage_samples: tuple[StageSample, ...] = ()
     # for the key groups in ``snapshots``: key group -> name in the step table -> entries, bytes
@@ -57,9 +57,9 @@ class TaskReport:
 
 
 def attempts_digest(attempts: Mapping[int, str]) -> str:
-    """Return a digest of producers and their attempts, of one length for any number of them.
+    """Return a fixed-length digest of producers and their attempts.
 
-    Each task reads every producer, so that reports with the attempts themselves would grow with the
+    Each task reads every producer, so reports with the attempts themselves would grow with the
     square of the tasks.
     """
     if not attempts:
@@ -71,8 +71,8 @@ def attempts_digest(attempts: Mapping[int, str]) -> str:
 def refusal(reports: list[TaskReport], widths: Sequence[int]) -> str:
     """Return why a batch of these reports cannot be committed; ``""`` if it can.
 
-    It can if each task reported once, of ``widths`` tasks by level, and if each producer was read
-    in the attempt that was reported, which counts.
+    It can if each of the ``widths`` tasks by level reported once, and if each producer was read in
+    the attempt that it reported.
     """
     reported = sorted((report.level, report.task) for report in reports)
     expected = [(level, task) for level, width in enumerate(widths) for task in range(width)]

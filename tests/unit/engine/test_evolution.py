@@ -228,7 +228,7 @@ def test_a_newer_version_stops_with_the_way_out(totals: ModuleType) -> None:
 def test_an_upgrade_that_returns_something_else_is_named(totals: ModuleType) -> None:
     cls, raw = upgraded(totals)
     wallaroo.upgrade(cls, from_version=1)(lambda fields: None)
-    with pytest.raises(UserCodeError, match="the upgrade returned None, which is no Total"):
+    with pytest.raises(UserCodeError, match="the upgrade returned None, not a Total"):
         opened(cls, raw, evolution_of(cls, False)).load("k")
 
 

@@ -1,1 +1,1 @@
-"""Blocks of a shuffle: keys, packing and their order."""
+"""Shuffle blocks: keys, packing and order."""

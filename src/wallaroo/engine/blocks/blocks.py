@@ -2,8 +2,8 @@
 
 Invariant of blocks: a task that reads its blocks ``in_order`` sees, in every attempt, the same
 events in the same order, as long as its producers were deterministic.  Each producer ends with one
-*marker* to every consumer, naming its attempt, so that a consumer can state which attempts it has
-read and notices a producer that had no events for it.
+*marker* to every consumer, naming its attempt, so that a consumer can report which attempts it
+read, and detects a producer without events for it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Block(NamedTuple):
     origin: int  # the stage that emitted them
     producer: int  # index of the producing task within its level
     sequence: int  # number of this block within its producer
-    # receipt of its newest input, as far as the producer knows; never falls within a producer
+    # receipt time of its newest input known to the producer; never falls within a producer
     receipt_ms: int
     events: int
     packed: bytes  # keys and values, two lists of equal length
@@ -38,7 +38,7 @@ class Block(NamedTuple):
     watermarks: bytes = b""
     # only in a block of level 0: the partitions of its events, and how many of each, in order
     partitions: tuple[tuple[str, int], ...] = ()
-    # keys and values, in place of ``packed``, of a block that stays in its task
+    # keys and values of a block that stays in its task, instead of ``packed``
     unpacked: tuple[list[Any], list[Any]] | None = None
 
 
@@ -52,7 +52,7 @@ def pack_times(times_ns: Iterable[int]) -> bytes:
 
 
 def with_floors(block: Block, floors_ns: Mapping[str, int], has_receipt_times: bool) -> Block:
-    """Return the block with watermarks, and times of receipt, not below ``floors_ns``."""
+    """Raise the block's watermarks and receipt times to at least ``floors_ns``."""
     if block.times is None:
         return block
     times = unpack_times(block.times) if has_receipt_times else []
@@ -62,7 +62,7 @@ def with_floors(block: Block, floors_ns: Mapping[str, int], has_receipt_times: b
     for partition, count in block.partitions:
         floor_ns = floors_ns[partition]
         end = begin + count
-        if marks[begin] < floor_ns:  # within a partition they rise: the first is the least
+        if marks[begin] < floor_ns:  # they rise within a partition, so the first is the minimum
             is_changed = True
             marks[begin:end] = [max(mark, floor_ns) for mark in marks[begin:end]]
             times[begin:end] = [max(time, floor_ns) for time in times[begin:end]]
@@ -82,9 +82,8 @@ def unpack_times(packed: bytes) -> list[int]:
 def in_order(blocks: Iterable[Block]) -> Iterator[Block]:
     """Yield blocks in the order in which a task processes them.
 
-    The order is deterministic, and about that in which the events came in.  Within one origin it is
-    the producers' own; if several origins meet in a stage (a merge), the one whose next block is
-    older comes first.
+    The order is deterministic and close to that of arrival. Within one origin it is the producers'
+    own; if several origins meet in a stage (a merge), the oldest next block comes first.
     """
     by_origin: dict[tuple[int, int], list[Block]] = {}
     for block in blocks:
@@ -102,7 +101,7 @@ def _receipt(block: Block) -> int:
 
 
 class Marker(NamedTuple):
-    """A producer's last message to each consumer; to consumer 0 with the producer's reports."""
+    """A producer's last message to each consumer; consumer 0's carries the reports."""
 
     level: int
     producer: int

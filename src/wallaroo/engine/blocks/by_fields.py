@@ -1,13 +1,13 @@
 """Packing of objects by their fields, faster than pickle.
 
-Invariant: what is unpacked is of the class of what was packed, and so are its fields, exactly.  An
-object of which this is not certain is pickled.
+Invariant: unpacked objects and their fields have exactly the classes of the packed ones. An object
+for which this is uncertain is pickled.
 
 The classes are those whose objects are their fields and nothing else: named tuples, dataclasses,
-and msgspec's structs, without methods of their own that take part when an object is created or
-pickled.  Their fields are texts, bytes, numbers, truth values, or None.  A tuple of such objects
-and of plain values, as joins emit them, is known by its *shape*, the tuple of its values' classes,
-in which a tuple's class is its shape.
+and msgspec's structs, without custom methods for creation or pickling.  Their fields are texts,
+bytes, numbers, truth values, or None.  A tuple of such objects and of plain values, as joins emit
+them, is identified by its *shape*, the tuple of its values' classes (a nested tuple's class being
+its shape).
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ import msgspec
 PLAIN = frozenset({str, bytes, int, float, bool})
 _NAMES = {each: each.__name__ for each in PLAIN}
 PLAIN_OR_NONE = PLAIN | {NoneType}
-_MARSHAL_VERSION = 2  # the last version that does not look for repeated values
+_MARSHAL_VERSION = 2  # the last version that does not search for repeated values
 _PICKLING = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__")
 
 
 class Form(NamedTuple):
     """Conversion of many objects of one class to bytes and back.
 
-    ``accepts`` returns whether an object is its fields alone, each of its type; ``keep`` returns
-    what ``pack`` accepts: the object as it is now.  ``pack`` raises for numbers beyond 64 bits and
-    texts that are no UTF-8.  Objects of a frozen class that are accepted cannot change.  ``keep``
-    returns the object itself if ``keeps_itself``.  ``condition`` returns the expression that
-    ``accepts`` evaluates, for an object of a given name; None: there is none.
+    ``accepts`` returns whether an object consists of its fields alone, each of its declared type;
+    ``keep`` returns a snapshot for ``pack``, the object itself if ``keeps_itself``. ``pack`` raises
+    for numbers beyond 64 bits and text that is not valid UTF-8. Accepted objects of a frozen class
+    are immutable. ``condition`` returns the expression that ``accepts`` evaluates for an object of
+    a given name, or is None.
     """
 
     accepts: Callable[[Any], bool]
@@ -86,7 +86,7 @@ def shape_of(value: tuple[Any, ...]) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=256)
 def form_of(cls: Any) -> Form | None:
-    """Return the form of a class, or of a shape; None if its objects have to be pickled."""
+    """Return the form of a class or shape; None if its objects must be pickled."""
     try:
         if isinstance(cls, tuple):
             return _tuples(cls)
@@ -120,9 +120,9 @@ def is_dataclass_of_fields(cls: Any) -> bool:
 
 
 def slots_of(cls: type[Any]) -> tuple[str, ...] | None:
-    """Return the slots of a class whose objects are pickled as their attributes alone.
+    """Return the slots of a class whose objects pickle as their attributes alone.
 
-    An object without slots is its ``__dict__``.  None: objects have parts of another kind, or both.
+    An object without slots is its ``__dict__``. Return None if objects have other parts, or both.
     """
     declared = [vars(each).get("__slots__") for each in cls.__mro__[:-1]]
     names = tuple(name for each in declared if isinstance(each, tuple) for name in each)
@@ -133,7 +133,7 @@ def slots_of(cls: type[Any]) -> tuple[str, ...] | None:
         for name in names or ("field",):
             object.__setattr__(probe, name, 1)
         pickled = probe.__reduce_ex__(2)
-    except Exception:  # objects are more than their attributes
+    except Exception:  # objects have more than attributes
         return None
     attributes = dict.fromkeys(names or ("field",), 1)
     state = (None, attributes) if names else attributes
@@ -172,7 +172,7 @@ def _named_tuples(cls: type[Any]) -> Form:
 
 
 def _typed(cls: type[Any], names: Sequence[str], *, is_frozen: bool) -> Form:
-    """Return the form of objects that msgspec creates without calling anything of the class."""
+    """Return the form of objects that msgspec creates without calling the class's code."""
     encode = msgspec.msgpack.Encoder().encode
     raw = msgspec.Raw
 
@@ -186,7 +186,7 @@ def _typed(cls: type[Any], names: Sequence[str], *, is_frozen: bool) -> Form:
 
 
 def _tuples(shape: tuple[Any, ...]) -> Form | None:
-    """Return the form of tuples with frozen objects."""
+    """Return the form of tuples that contain frozen objects."""
     conditions: list[tuple[int, Callable[[str], str]]] = []
     for at, cls in enumerate(shape):
         if cls in PLAIN_OR_NONE:

@@ -29,7 +29,7 @@ _PART_TYPES = frozenset({str, bytes, int})
 
 
 def normalize_key(key: Any) -> Key:
-    """Return the key as a plain str, bytes, int or tuple; a bool is the int that it equals.
+    """Return the key as a plain str, bytes, int or tuple; a bool becomes the equal int.
 
     Raises TypeError for anything else, such as 1.0, though Python finds it equal to 1.
 
@@ -56,7 +56,7 @@ def _normalize_part(key: Any) -> KeyPart:
 def encode_key(key: Key) -> bytes:
     """Return the key's bytes: one tag byte (s, b, i), then UTF-8, the bytes, or the decimal number.
 
-    A tuple is a tag (t), and for each part the length of its bytes, and these.  Raises TypeError
+    A tuple is a tag (t), then each part's length and bytes.  Raises TypeError
     for anything else.
 
     >>> encode_key("AAPL"), encode_key(b"AAPL"), encode_key(7)
@@ -149,7 +149,7 @@ _located: defaultdict[int, dict[Key, tuple[int, bytes]]] = defaultdict(dict)
 def locate(key: Key, key_groups: int) -> tuple[int, bytes]:
     """Return a normalized key's group and bytes; cached, because keys recur across batches.
 
-    Not by ``lru_cache``: it creates a tuple of the arguments for each call, and keeps it.
+    This avoids ``lru_cache``, which creates and keeps a tuple of the arguments per call.
     """
     located = _located[key_groups]
     place = located.get(key)

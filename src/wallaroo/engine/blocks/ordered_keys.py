@@ -1,17 +1,16 @@
-"""Keys of ordered entries: bytes that sort as what they encode.
+"""Keys of ordered entries: bytes that sort like the encoded values.
 
-Where it runs: pure.  These encodings fix where entries live and in which order they are found;
-changing one makes every checkpoint unreadable.
+Where it runs: pure.  These encodings determine the location and order of entries; changing one
+makes every checkpoint unreadable.
 
 * A *sub* names one entry of a key: an int (64 bits, signed), str, bytes, or a tuple of these.
   ``encode_sub`` keeps their order, among subs of one shape.
-* An entry is stored under ``entry_key``: the entries of one key lie together, in the order of their
-  subs.
-* A row that is due at a time is stored under ``due_key``: in the order of time, then key, then sub.
-* A pane of windows is stored under its name and ``key_prefix``: in the order of names, then key.
+* An entry is stored under ``entry_key``: a key's entries are adjacent, ordered by sub.
+* A row due at a time is stored under ``due_key``, ordered by time, then key, then sub.
+* A pane of windows is stored under its name and ``key_prefix``, ordered by name, then key.
 
 A key of more than ``KEY_BYTES_MAX`` bytes is represented by its digest; the entry's value then
-begins with the key itself (``join_key``), as nothing else could identify it.
+starts with the key itself (``join_key``), to identify it.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ TIME_MAX = (1 << 63) - 1
 _TIME = struct.Struct(">Q")
 _LENGTH = struct.Struct(">H")
 _LONG_LENGTH = struct.Struct(">I")
-_DIGEST = 0xFFFF  # in the place of a length: the digest of a long key follows
+_DIGEST = 0xFFFF  # replaces a length: the digest of a long key follows
 _DIGEST_BYTES = 32
 _INT = b"\x10"
 _BYTES = b"\x20"
@@ -39,7 +38,7 @@ _END = b"\x00"
 
 
 def encode_time(time_ns: int) -> bytes:
-    """Return 8 bytes that sort as the times do.
+    """Return 8 bytes that sort like the times.
 
     >>> encode_time(-1) < encode_time(0) < encode_time(1)
     True
@@ -52,7 +51,7 @@ def decode_time(encoded: bytes, at: int = 0) -> int:
 
 
 def encode_sub(sub: Sub) -> bytes:
-    """Return bytes that sort as the subs do.
+    """Return bytes that sort like the subs.
 
     Raises TypeError for an invalid sub, ValueError for one that is too large.
 
@@ -62,7 +61,7 @@ def encode_sub(sub: Sub) -> bytes:
     encoded = _encode_part(sub)
     if len(encoded) > SUB_BYTES_MAX:
         raise ValueError(
-            f"the name of an entry may take {SUB_BYTES_MAX} bytes, this one takes {len(encoded)}: "
+            f"the name of an entry may have {SUB_BYTES_MAX} bytes, this one has {len(encoded)}: "
             f"{sub!r:.80}"
         )
     return encoded
@@ -120,7 +119,7 @@ def _unescape(encoded: bytes, at: int) -> tuple[bytes, int]:
 
 
 def key_prefix(key: bytes) -> bytes:
-    """Return the prefix of the stored keys of all entries of an encoded key, and of no other."""
+    """Return the prefix shared by exactly the stored keys of an encoded key's entries."""
     if len(key) <= KEY_BYTES_MAX:
         return _LENGTH.pack(len(key)) + key
     return _LENGTH.pack(_DIGEST) + hashlib.blake2b(key, digest_size=_DIGEST_BYTES).digest()
@@ -137,7 +136,7 @@ def due_key(time_ns: int, key: bytes, sub: Sub) -> bytes:
 
 
 def join_key(key: bytes, value: bytes) -> bytes:
-    """Return an entry's value as stored: with the encoded key, if that is a long one."""
+    """Return an entry's value as stored: with the encoded key if that is long."""
     return value if len(key) <= KEY_BYTES_MAX else _LONG_LENGTH.pack(len(key)) + key + value
 
 

@@ -4,8 +4,8 @@ Invariants of packing:
 
 * A value is packed when it is emitted.  Later changes to the object, by the function that returned
   it or through the state that refers to it, do not change what was emitted.
-* No two events of a block share an object that can change, so that no result depends on which
-  events travel in one block.
+* No two events of a block share a mutable object, so results do not depend on which events travel
+in one block.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from typing import Any, Protocol
 from wallaroo.engine.blocks.by_fields import PLAIN, Form, form_of, shape_of
 from wallaroo.engine.blocks.pickling import Reducers, pickled
 
-# values that cannot change: they are kept as they are until their block is full.  None is not among
-# them, since in a column it marks the place of a value that was pickled
+# immutable values, kept as they are until their block is full; not None, which marks the place of a
+# pickled value in a column
 ATOMIC = PLAIN
 NOTHING_ATOMIC: frozenset[type[Any]] = frozenset()
-# classes of events to which the values of one block refer by two bytes; each further one costs its
-# name per event
+# number of event classes per block that take two bytes per reference; others cost their name per
+# event
 CLASSES_MAX = 16
 # opcodes of protocol 3, the last one that numbers its memo explicitly and has no frames
 _PROTOCOL = 3
@@ -46,7 +46,7 @@ class Kind(Enum):
     FRAMES = "frames"  # payloads that are not decoded yet
     SERIALIZED = "serialized"  # events, by the application's own serialize
     COLUMNS = "columns"  # rows as columns (``engine.columns``)
-    ACCUMULATORS = "accumulators"  # partial ones of windows, instead of their events
+    ACCUMULATORS = "accumulators"  # partial accumulators of windows instead of their events
 
 
 class Atoms(Protocol):
@@ -57,31 +57,31 @@ class Atoms(Protocol):
 
 
 class Column(Protocol):
-    """Values of one block while it fills.  Each is packed in its state at the time it is added."""
+    """Values of a block being filled, each packed as of the time it is added."""
 
     @property
     def atoms(self) -> Atoms:
         """Return the collector of atomic values, the same object for the column's life."""
 
     def put(self, value: Any, /) -> None:
-        """Accept any value.  Raises any error of packing it; the column is then as before."""
+        """Accept any value. Raises any packing error, leaving the column unchanged."""
 
     def take(self) -> Any:
-        """Return the input of ``unpack``, and start over with nothing."""
+        """Return the input of ``unpack``, and reset the column."""
 
     def take_values(self) -> list[Any] | None:
-        """Return the values, if none of them can change, and start over; else None."""
+        """Return the values and reset, if all are immutable; else return None."""
 
     def keep(self, places: list[int], /) -> bool:
-        """Drop the values at all other places, if none is packed yet; return whether."""
+        """Keep only the values at these places; return False if any is already packed."""
 
 
 class PickleStream:
-    """Values pickled one after the other into one pickle of their list.
+    """Values pickled one by one into a single pickle of their list.
 
-    Each is pickled by itself.  The pickler forgets everything between two values, except for their
-    classes, so values share no objects and still name their class by two bytes.  Its memo is reset
-    for each value; explicit memo numbers (protocol 3) let one ``loads`` read all values.
+    Each is pickled by itself.  The pickler's memo is cleared between values except for classes, so
+    values share no objects, yet refer to their class by two bytes.  Its memo is reset for each
+    value; explicit memo numbers (protocol 3) let one ``loads`` read all values.
     """
 
     __slots__ = ("_buffer", "_classes", "_end", "_memo", "_pickler")
@@ -95,7 +95,7 @@ class PickleStream:
         self._end = self._buffer.write(_BEGIN_LIST)
 
     def add(self, value: Any) -> None:
-        """Pickle one value.  Raises any error of pickling it; the stream is then as before."""
+        """Pickle one value. Raises any pickling error, leaving the stream unchanged."""
         if type(value) not in self._classes:
             self._introduce(type(value))
         self._pickler.memo = self._memo
@@ -107,7 +107,7 @@ class PickleStream:
         self._end = self._buffer.seek(-1, io.SEEK_CUR)  # the next value overwrites the STOP
 
     def _introduce(self, cls: type[Any]) -> None:
-        """Put the class before its first value, so that all values may refer to it."""
+        """Write the class before its first value, so that all values may refer to it."""
         self._classes.add(cls)
         if len(self._memo) >= CLASSES_MAX or cls.__module__ == "builtins":
             return
@@ -115,7 +115,7 @@ class PickleStream:
         try:
             self._pickler.dump(cls)
         except Exception:
-            # the value may be picklable all the same, or the pickler raises the error itself
+            # the value may still be picklable; otherwise the pickler raises the error itself
             self._undo()
             return
         self._buffer.seek(-1, io.SEEK_CUR)
@@ -128,7 +128,7 @@ class PickleStream:
         self._buffer.truncate()
 
     def take(self) -> bytes | None:
-        """Return the pickle of the list of values, None if there are none; start over."""
+        """Return the pickle of the list of values, None if empty; reset."""
         if self._end == len(_BEGIN_LIST):
             return None
         self._buffer.write(_END_LIST)
@@ -143,7 +143,7 @@ class PickleStream:
 
 
 class FieldsColumn:
-    """Objects of one class that are packed by their fields; ``mark`` takes the place of each."""
+    """Objects of one class packed by field; ``mark`` is the placeholder of each."""
 
     __slots__ = ("_pack", "accepts", "append", "is_lasting", "keep", "mark", "values")
 
@@ -157,19 +157,19 @@ class FieldsColumn:
         self.is_lasting = form.keeps_itself
 
     def take(self) -> Any:
-        """Return the objects, packed if they can be; start over with nothing."""
+        """Return the objects, packed if possible; reset."""
         values = list(self.values)
         self.values.clear()
         try:
             return self._pack(values)
-        except Exception:  # objects that cannot change, with values that only pickle packs
+        except Exception:  # immutable objects with values that only pickle can pack
             return values
 
 
 class ValueColumn:
     """Atomic values in a list, others in their class's column, or in a stream.
 
-    In the list, None is the stream's next, and a column's mark is the next one of the column.
+    In the list, None is the stream's next value, and a mark for its column's next.
     """
 
     __slots__ = ("_add", "_columns", "_stream", "_streamed", "atoms")
@@ -197,7 +197,7 @@ class ValueColumn:
                 is_packed = column.accepts(value)
                 if is_packed:
                     column.append(value if column.is_lasting else column.keep(value))
-            except Exception:  # a field without a value, or a value that only pickle packs
+            except Exception:  # a field without a value, or a value that only pickle can pack
                 is_packed = False
             if is_packed:
                 self.atoms.append(column.mark)
@@ -215,7 +215,7 @@ class ValueColumn:
         return column
 
     def take(self) -> tuple[Any, ...]:
-        """Return the list, or None if there is only one place to look, the stream, and columns.
+        """Return the list (None if all values are in the stream), the stream, and the columns.
 
         A column is its number, its class, and its objects, packed or in a list.
         """
@@ -255,7 +255,7 @@ class ValueColumn:
 
 
 class ListColumn:
-    """Values that stay as they are until their block is full, and of which none is dropped."""
+    """Values kept unchanged until their block is full; none is dropped."""
 
     __slots__ = ("atoms", "put")
 
@@ -269,15 +269,15 @@ class ListColumn:
         return values
 
     def keep(self, places: list[int]) -> bool:
-        """Return False: a payload may turn out to be none when it is decoded."""
+        """Return False: decoding may filter a payload."""
         return False
 
 
 class FrameColumn(ListColumn):
     """Payloads: bytes, which cannot change.
 
-    Each is another object, so a pickler has nothing to remember: ``marshal`` needs half of its
-    time.  Version 2 of its format is the last one that remembers nothing.
+    Each is a distinct object, so a pickler's memo is useless: ``marshal`` takes half the time.
+    Version 2 of its format is the last without references.
     """
 
     __slots__ = ()
@@ -327,7 +327,7 @@ class SerializedColumn:
 class AccumulatorColumn(ListColumn):
     """Accumulators, to which nothing else refers.
 
-    They are pickled at once when their block is full: that takes an eighth of the time.
+    They are pickled together when their block is full, in an eighth of the time.
     ``not_packed`` raises the error of one that cannot be pickled.
     """
 
@@ -358,8 +358,8 @@ Unpacked = tuple[list[Any], list[Any]]
 class Packing:
     """Conversion of state objects and a block's events to bytes, and back.
 
-    State objects go through ``dumps`` and ``loads``.  The events of a block go through a ``column``
-    each, values of ``atomic`` types into its ``atoms``, all others by its ``put``.
+    State objects go through ``dumps`` and ``loads``.  Each block's events go through a ``column``:
+    values of ``atomic`` types into its ``atoms``, others through its ``put``.
     """
 
     kind: Kind
@@ -373,8 +373,8 @@ class Packing:
 def pack(keys: list[Any], column: Column, has_numbers: bool = True) -> bytes:
     """Pack a block's keys and values; the column is empty afterwards.
 
-    Values that are the keys themselves are not packed again, except if keys are numbers, as 1, True
-    and 1.0 are equal.
+    Values that are the keys themselves are not packed again, unless keys are numbers, because 1,
+    True and 1.0 are equal.
     """
     content = column.take()
     if not has_numbers and content == (keys, None):

@@ -1,6 +1,6 @@
 """Pickling of values, one at a time.
 
-Invariant: any unpickler reads what is pickled here; it needs nothing of this package.
+Invariant: any unpickler can read these pickles without this package.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _GENERATED = "<string>"  # the file of the methods that dataclasses generate
 
 
 class Reducers(dict[type[Any], Callable[[Any], Any]]):
-    """A pickler's dispatch table in which objects have less to do.
+    """A pickler's dispatch table with faster reducers.
 
-    Methods of frozen dataclasses with slots look for the fields again for each object.  Here one is
-    pickled as a call of its class, which any unpickler understands.  For objects that are their
-    ``__dict__``, ``object.__reduce_ex__`` looks for methods that they do not have.
+    Frozen dataclasses with slots look up their fields for each object; here one is pickled as a
+    call of its class, which any unpickler understands. For objects with only a ``__dict__``,
+    ``object.__reduce_ex__`` looks for methods that they lack.
     """
 
     def __init__(self, protocol: int):
@@ -61,7 +61,7 @@ class Reducers(dict[type[Any], Callable[[Any], Any]]):
 
 
 def _arguments(cls: type[Any]) -> Callable[[Any], tuple[Any, ...]] | None:
-    """Return a function from a frozen dataclass with slots to its arguments; None: it is none."""
+    """Return a getter of the arguments of a frozen dataclass with slots; None for others."""
     is_slow = getattr(getattr(cls, "__getstate__", None), "__module__", "") == "dataclasses"
     if not is_slow or not is_dataclass_of_fields(cls) or any(each.kw_only for each in fields(cls)):
         return None
@@ -82,9 +82,9 @@ def _by_dict(cls: type[Any]) -> Callable[[Any], Any] | None:
 
 
 class _Writers(dict[type[Any], Callable[[Any], bytes | None] | None]):
-    """Functions by class that pickle an object whose fields are plain values, else return None.
+    """Functions by class that pickle an object of plain fields, else return None.
 
-    The pickle of the fields is put between opcodes that are equal for all objects of the class.
+    The pickle of the fields is placed between opcodes that all objects of the class share.
     """
 
     def __missing__(self, cls: type[Any]) -> Callable[[Any], bytes | None] | None:
@@ -115,7 +115,7 @@ def _writer_of(cls: type[Any]) -> Callable[[Any], bytes | None] | None:
     return _writer(head + _NEW, _slots(slots), b"b.")
 
 
-Parts = tuple[Any, Iterable[Any]]  # what is pickled of an object, and the values in it
+Parts = tuple[Any, Iterable[Any]]  # an object's reduced form, and its values
 
 
 def _attributes(value: Any) -> Parts:
@@ -157,7 +157,7 @@ _WRITERS = _Writers()
 
 
 class _Pickler:
-    """A pickler of one value after the other, each by itself, as ``pickle.dumps`` does."""
+    """Pickler of independent values, like ``pickle.dumps``."""
 
     __slots__ = ("_buffer", "_clear_memo", "_dump")
 
@@ -180,7 +180,7 @@ class _Pickler:
             buffer.truncate()
 
 
-# the memo of a pickler grows with the largest value, and is cleared, whole, after each one
+# a pickler's memo grows with the largest value and is cleared as a whole after each value
 KEPT_BYTES_MAX = 1 << 14
 _idle_picklers: list[_Pickler] = []  # a pickler that a thread is using is not in the list
 

@@ -1,4 +1,4 @@
-"""A vectorized step by itself, for tests of applications."""
+"""Standalone execution of a vectorized step, for application tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Borders between blocks and events: steps that the platform inserts."""
+"""Border steps between blocks and events, inserted by the platform."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ ROWS_MAX = 4096
 
 
 class Explode(Step):
-    """A step from blocks to events, one per row; ``producer`` returned the blocks.
+    """A step from blocks to events, one per row; ``producer`` emitted the blocks.
 
-    ``needs_keys``: a step after it works by the events' keys.
+    ``needs_keys``: a later step uses the events' keys.
     """
 
     kind = "explode"
@@ -63,7 +63,7 @@ class Flow:
 
     @property
     def has_blocks(self) -> bool:
-        """Return whether blocks are anywhere in it."""
+        """Return whether blocks flow anywhere in it."""
         return (
             self.begins_with_blocks
             or self.ends_with_blocks
@@ -72,7 +72,7 @@ class Flow:
 
 
 def flow_of(plan: Plan, stage: Stage) -> Flow:
-    """Put borders where a step that emits events meets one that accepts blocks, or vice versa."""
+    """Insert borders between steps that emit events and steps that accept blocks, or vice versa."""
     wanted = _wanted_at_exit(plan, stage)
     begins = _begins_with_blocks(plan, stage, wanted)
     has_keys = plan.source_of(stage) is None
@@ -103,9 +103,9 @@ def _collect(has_keys: bool, following: Step | None) -> Step:
 def _begins_with_blocks(plan: Plan, stage: Stage, wanted: bool | None) -> bool:
     if isinstance(stage.entry, SourceEntry):
         return plan.sources[stage.entry.source].decoder.takes_blocks
-    if isinstance(stage.entry, BranchEntry):  # it creates blocks of its own from events
+    if isinstance(stage.entry, BranchEntry):  # it builds its own blocks from events
         return _passes_rows_on(plan, stage)
-    if plan.has_time:  # only joins of rows get rows with times from a shuffle
+    if plan.has_time:  # only row joins receive rows with times from a shuffle
         return bool(stage.steps) and type(stage.steps[0]) in ROW_JOINS.values()
     if stage.steps:
         return stage.steps[0].takes_blocks
@@ -128,13 +128,13 @@ def _wanted_at_exit(plan: Plan, stage: Stage) -> bool | None:
 
 
 def _parts_rows(plan: Plan, leave: ToBranches) -> bool:
-    """Return whether a branch gets rows; their times would be lost if they became events."""
+    """Return whether a branch receives rows; as events they would lose their times."""
     branches = [plan.stages[number] for number in leave.stages]
     return leave.split is None and any(_passes_rows_on(plan, branch) for branch in branches)
 
 
 def _passes_rows_on(plan: Plan, branch: Stage) -> bool:
-    """Return whether a branch is the way of rows with times to a shuffle, without steps."""
+    """Return whether a branch without steps leads rows with times to a shuffle."""
     leave = branch.exit
     if branch.steps or not plan.has_time or isinstance(leave, ToSinks):
         return False

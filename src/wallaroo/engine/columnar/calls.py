@@ -1,4 +1,4 @@
-"""Calls of a vectorized step's function, without the rows that it refuses."""
+"""Calls of a vectorized step's function, excluding rows that it rejects."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ class BlockShown:
         return f"a block of {self._count} rows{first}"
 
 
-Given = tuple[Keys | None, Rows]  # a step's input, and its output
+Given = tuple[Keys | None, Rows]  # a step's input or output
 
 
 class Calls:
-    """Calls of a step's function, repeated until no row is refused.
+    """Calls of a step's function, repeated until no row is rejected.
 
-    Refused rows go to the step's policy; all rows do if the function raises anything else.  Rows
-    that have no common form are passed in parts, halved until each part has one.
+    Rejected rows go to the step's policy; so do all rows if the function raises anything else. Rows
+    without a common form are passed in parts, halved until each part has one.
     """
 
     def __init__(self, step: Step, failed: OnError):
@@ -109,7 +109,7 @@ class Calls:
         except (IndexError, TypeError, ValueError) as wrong:
             self.fail(keys, rows, wrong)
             return np.empty(0, np.intp)
-        if not len(refused):  # otherwise the same rows would be refused forever
+        if not len(refused):  # otherwise the same rows would be rejected forever
             self.fail(keys, rows, error)
             return refused
         causes: Iterable[Exception]
@@ -138,32 +138,32 @@ class Calls:
 
 
 def indexes(given: Any, count: int) -> Array:
-    """Return the rows that a function named, by one index, several, or booleans, as indexes.
+    """Return the indexes of the rows that a function named by index, indexes or booleans.
 
-    Raises IndexError, TypeError or ValueError for anything that names none of ``count`` rows.
+    Raises IndexError, TypeError or ValueError for anything that does not name rows below ``count``.
     """
     array = np.atleast_1d(np.asarray(given))
     if array.dtype == bool:
         if len(array) != count:
-            raise ValueError(f"{len(array)} booleans were given for {count} rows")
+            raise ValueError(f"{len(array)} booleans for {count} rows; return one per row")
         return np.flatnonzero(array)
     if not len(array):
         return np.empty(0, np.intp)
     if array.dtype.kind not in "iu" or array.ndim != 1:
-        raise TypeError(f"rows are named by indexes or booleans, not by {given!r:.80}")
+        raise TypeError(f"rows are named by indexes or booleans, not {given!r:.80}")
     outside = array[(array < 0) | (array >= count)]
     if len(outside):
-        raise IndexError(f"row {outside[0]} was named, and there are {count} rows")
+        raise IndexError(f"row {outside[0]} is out of range: there are {count} rows")
     return array.astype(np.intp)
 
 
 def given_as(form: Form | None, rows: Rows) -> Rows:
-    """Return rows in the form that a function wants, or as they are if it declares none."""
+    """Return rows in the form that a function declares, or unchanged if it declares none."""
     return rows if form is None else as_form(rows, form)
 
 
 def keys_by(extractor: BatchKeyExtractor[Any, Any]) -> Callable[[Rows], Keys]:
-    """Return the function that makes the keys of rows."""
+    """Return the function that extracts the keys of rows."""
     extract = extractor.function
     form = extractor.form
     if isinstance(extract, Column):
@@ -183,7 +183,7 @@ def returned(step: Step, output: Any, keys: Keys | None, count: int) -> Given | 
     if isinstance(output, tuple):
         if len(output) != 2:
             raise TypeError(
-                "it returned a tuple, which is (rows, the indexes of the rows they are of)"
+                "it returned a tuple, which is (rows, the indexes of their source rows)"
             )
         output, at = output
     if output is None:
@@ -201,7 +201,7 @@ def returned(step: Step, output: Any, keys: Keys | None, count: int) -> Given | 
         return None
     if of is not None:
         if isinstance(keys, RowTimes) and bool((of[1:] < of[:-1]).any()):
-            order = np.argsort(of, kind="stable")  # a row's watermark is that of the rows before it
+            order = np.argsort(of, kind="stable")  # a row's watermark depends on the rows before it
             rows = take(rows, order)
             of = of[order]
         return (None if keys is None else keys.take(of)), rows
@@ -209,8 +209,8 @@ def returned(step: Step, output: Any, keys: Keys | None, count: int) -> Given | 
         return keys, rows
     if isinstance(keys, RowTimes):
         raise ValueError(
-            f"it returned {got} rows for {count}, so it is not known which time each has; return "
-            "(rows, indexes): for each row the index of the row it was made of"
+            f"it returned {got} rows for {count}, so their times are unknown; return "
+            "(rows, indexes) with the index of each row's source row"
         )
     if isinstance(keys, CodedKeys) and len(keys.values) == 1:
         return CodedKeys(keys.values, np.zeros(got, np.intp)), rows
@@ -222,7 +222,7 @@ def returned(step: Step, output: Any, keys: Keys | None, count: int) -> Given | 
 
 
 def _without_none(rows: list[Any], of: Array | None, count: int) -> tuple[list[Any], Array | None]:
-    """Return rows without those that are None, and the rows of the input that they are of."""
+    """Return the rows that are not None, and the indexes of their input rows."""
     if of is None and len(rows) == count:
         of = np.arange(count)
     kept = [at for at, row in enumerate(rows) if row is not None]
@@ -253,7 +253,7 @@ def _as_array(output: Array) -> Rows:
 
 
 def _require_distinct(names: list[Any]) -> None:
-    """Raise ValueError for columns of one name, of which an event would have one."""
+    """Raise ValueError for duplicate column names, since an event keeps only one."""
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"it returned several columns named {twice!r}; rename them")

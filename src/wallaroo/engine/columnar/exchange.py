@@ -1,4 +1,4 @@
-"""Producing side of a shuffle of blocks, with a bucket of rows and keys per task."""
+"""Producer side of a block shuffle, with a bucket per task."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ from wallaroo.engine.columnar.packing import (
 )
 from wallaroo.engine.columnar.rows import Rows, count_of, take
 
-# a bucket is sent when it holds this many rows: a block's cost to its reader (0.2 ms) is then some
-# 10 ns a row
+# a bucket is sent when it holds this many rows: a block's cost to its reader (0.2 ms) is then about
+# 10 ns per row
 BLOCK_ROWS_MIN = 16384
-_COMPARED_MAX = 4  # tasks: above, rows are sorted by task instead of compared with each
+_COMPARED_MAX = 4  # tasks; above, rows are sorted by task rather than compared with each
 
 
 @dataclass(slots=True)
 class _Run:
-    """Rows that go into one block: of one dtype or schema."""
+    """Rows of one dtype or schema that go into one block."""
 
     kind: Any
     rows: list[Any] = field(default_factory=list)
     keys: list[Any] = field(default_factory=list)  # Keys, or TimedKeys
-    partitions: list[str] = field(default_factory=list)  # one for each of them
+    partitions: list[str] = field(default_factory=list)  # one for each of these runs of rows
     count: int = 0
 
 
@@ -56,7 +56,7 @@ def _taken(keys: Keys, at: Array, copied: Any) -> Keys:
 
 
 class ColumnExchange:
-    """Path of blocks from one stage to the next, across a shuffle.  See ``Exchange``."""
+    """Path of blocks to the next stage across a shuffle; see ``Exchange``."""
 
     def __init__(
         self, stage: int, origin: int, producer: int, owners: tuple[int, ...], packing: Packing
@@ -121,7 +121,7 @@ class ColumnExchange:
                 yield task, order[first:end]
 
     def _copied(self, rows: Rows, at: Array | None) -> tuple[Any, Any, int]:
-        """Return the kind of these rows, a copy of them (at these indexes), and their number."""
+        """Return the kind of these rows, a copy (at these indexes), and their count."""
         if isinstance(rows, np.ndarray):
             copy = packed_rows(rows, at)
             return (copy.dtype, copy.shape[1:]), copy, len(copy)
@@ -169,7 +169,7 @@ class ColumnExchange:
 
 
 class TimedColumnExchange(ColumnExchange):
-    """The same path for rows with times, which come with ``TimedKeys``."""
+    """The same path for rows with times, which have ``TimedKeys``."""
 
     def _in_rows(self, keys: TimedKeys, rows: Rows) -> TimedKeys:
         return keys.with_keys(in_rows(keys.keys, rows))

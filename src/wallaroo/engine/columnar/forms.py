@@ -1,9 +1,8 @@
 """Conversion of blocks to another form, without a change of values.
 
-Invariant: a row becomes what it would become alone.  Rows that have no common form raise
-``Inconvertible``; ``Calls`` then converts parts of the block.  There are two exceptions, which
-leave values equal: a column that a row lacks is null in it, and integers beside floats become
-floats.
+Invariant: a row is converted as it would be alone. Rows without a common form raise
+``Inconvertible``; ``Calls`` then converts parts of the block. Two exceptions keep values equal: a
+column that a row lacks is null in it, and integers beside floats become floats.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from wallaroo.vectorized.steps import Form
 
 Array = np.ndarray[Any, Any]
 VALUE = "value"  # the name of the only column, if it has none
-_EXACT_MAX = 1 << 53  # below, each integer is a float
+_EXACT_MAX = 1 << 53  # every integer below it is exact as a float
 _NUMPY_TIMES = (np.datetime64, np.timedelta64)
 # types of Arrow to which only values of one type are converted
 _STRICT = {pa.int64(), pa.uint64(), pa.string(), pa.bool_(), pa.null()}
@@ -43,14 +42,14 @@ def _converting() -> Iterator[None]:
         raise
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # polars raises panics of Rust, which are no ``Exception``
+    except BaseException as error:  # polars raises Rust panics, which are not an ``Exception``
         raise Inconvertible(str(error)) from error
 
 
 def as_form(rows: Rows, form: Form) -> Rows:
     """Return the rows in a form.
 
-    Raises Inconvertible if they have no common one, RowError for those that have none.
+    Raises Inconvertible without a common one, RowError for rows that have none.
     """
     present = form_of_rows(rows)
     if present is form:
@@ -62,7 +61,7 @@ def as_form(rows: Rows, form: Form) -> Rows:
             return _numpy_of_list(rows)
         batch = as_arrow(rows)
         if form is not Form.ARROW and not batch.num_columns:
-            raise ValueError(f"rows without columns make no {form.value}")
+            raise ValueError(f"rows without columns cannot become a {form.value}")
         return _FROM_ARROW[form](batch)
 
 
@@ -123,7 +122,7 @@ def _arrow_of_array(name: str, column: Array) -> pa.Array:
 
 
 def _has_zero_inside(texts: Array) -> bool:
-    """Return whether a text has a zero before another character: Arrow would end it there."""
+    """Return whether a text has an inner NUL, at which Arrow would truncate it."""
     size = 1 if texts.dtype.kind == "S" else 4
     width = texts.dtype.itemsize // size
     if width < 2:
@@ -144,7 +143,7 @@ def _arrow_of_list(events: list[Any]) -> pa.RecordBatch:
 
 
 def _arrow_of_pandas(rows: Any) -> pa.RecordBatch:
-    """Return a batch in which NaN is what it is in the frame: Arrow itself would make it null."""
+    """Return a batch that keeps the frame's NaN, which Arrow would turn into null."""
     columns = [
         _arrow_column(name, pandas_values(column))
         if column.dtype == object
@@ -192,7 +191,7 @@ def _arrow_column(name: str, values: list[Any]) -> pa.Array:
 def _without_scalars(name: str, values: list[Any]) -> list[Any]:
     """Return values with Python's numbers and texts in place of numpy's.
 
-    Times stay numpy's, but only beside their like: Arrow reads others as if they were times.
+    Times stay numpy's, but only among themselves: Arrow would read other values as times.
     """
     if any(isinstance(value, _NUMPY_TIMES) for value in values):
         _require_common(set(map(type, values)) - {type(None)}, name)
@@ -203,13 +202,13 @@ def _without_scalars(name: str, values: list[Any]) -> list[Any]:
 def _inferred(values: list[Any]) -> pa.Array:
     try:
         return pa.array(values)
-    except OverflowError:  # integers of 64 bits without a sign, which Arrow does not infer
+    except OverflowError:  # unsigned 64-bit integers, which Arrow does not infer
         kind = pa.infer_type(list(map(_without_size, values)))
         return pa.array(values, _unsigned(kind, values))
 
 
 def _without_size(value: Any) -> Any:
-    """Return a value of the same type in which integers are small."""
+    """Return a value of the same type with small integers."""
     if isinstance(value, list):
         return list(map(_without_size, value))
     if isinstance(value, dict):
@@ -218,7 +217,7 @@ def _without_size(value: Any) -> Any:
 
 
 def _unsigned(kind: Any, values: Iterable[Any]) -> Any:
-    """Return a type whose integers have no sign if some of them need all bits."""
+    """Return a type with unsigned integers where some need all bits."""
     some = [value for value in values if value is not None]
     if pa.types.is_list(kind):
         return pa.list_(_unsigned(kind.value_type, chain.from_iterable(some)))
@@ -230,14 +229,14 @@ def _unsigned(kind: Any, values: Iterable[Any]) -> Any:
 
 
 def _python_kind(kind: type[Any]) -> type[Any]:
-    """Return the type whose values pandas' own are, or the type itself."""
+    """Return the plain type of pandas' own values, or the type itself."""
     if hasattr(kind, "as_unit"):
         return datetime if issubclass(kind, datetime) else timedelta
     return kind
 
 
 def _nanoseconds(values: list[Any], kind: Any) -> pa.Array:
-    """Return times of which some are pandas': Arrow itself would cut them, or read zero."""
+    """Return times that include pandas' own, which Arrow would truncate or read as zero."""
     whole = [each.as_unit("ns") if hasattr(each, "as_unit") else each for each in values]
     if pa.types.is_duration(kind):
         return pa.array(whole, pa.duration("ns"))
@@ -261,7 +260,7 @@ def _numpy_of_list(events: list[Any]) -> Array:
         return _array(VALUE, events)
     columns = _same_columns(events)
     if not columns:
-        raise ValueError("events without columns make no numpy array")
+        raise ValueError("events without columns cannot become a numpy array")
     return _structured({name: _array(name, values) for name, values in columns.items()})
 
 
@@ -274,7 +273,7 @@ def _numpy_column(name: str, column: pa.Array) -> Array:
     kind = column.type
     if column.null_count and not (pa.types.is_floating(kind) or pa.types.is_temporal(kind)):
         raise _null(name, column.is_null().to_numpy(zero_copy_only=False))
-    if pa.types.is_nested(kind):  # numpy's own lists have floats for integers beside nulls
+    if pa.types.is_nested(kind):  # numpy's own lists turn integers beside nulls into floats
         return _array(name, column.to_pylist())
     array = column.to_numpy(zero_copy_only=False)
     return _array(name, array.tolist()) if array.dtype == object else array
@@ -298,8 +297,8 @@ def _array(name: str, values: list[Any]) -> Array:
         if nulls:
             raise _null(name, nulls)
         raise TypeError(
-            f"events such as {values[0]!r:.80} make no numpy array; annotate the rows as list to "
-            "get them as they are"
+            f"events such as {values[0]!r:.80} cannot become a numpy array; annotate the rows as "
+            "list to get them unchanged"
         )
     if kind in "US" and array.ndim == 1:
         _refuse_zeros(name, values, "\0" if kind == "U" else b"\0")
@@ -309,7 +308,7 @@ def _array(name: str, values: list[Any]) -> Array:
 
 
 def _refuse_zeros(name: str, values: list[Any], zero: Any) -> None:
-    """Raise RowError for texts whose end numpy would not keep, TypeError for other values."""
+    """Raise RowError for texts that numpy would truncate, TypeError for other values."""
     if zero not in zero[:0].join(values):
         return
     wrong = [at for at, value in enumerate(values) if value.endswith(zero)]
@@ -326,7 +325,7 @@ def _is_same(array: Array, values: list[Any], name: str) -> bool:
         if kinds == {float} or not (np.abs(array) >= _EXACT_MAX).any():
             return True
         if all(issubclass(kind, (int, np.integer)) for kind in kinds):
-            return False  # integers of which no type holds all
+            return False  # integers that no single type can hold
     elif array.dtype.kind not in "US":
         return True
     pairs = zip(np.asarray(values, object).flat, array.ravel().tolist(), strict=True)
@@ -345,7 +344,7 @@ def _structured(columns: Mapping[str, Array]) -> Array:
 
 
 def _pandas_of_arrow(batch: pa.RecordBatch) -> Any:
-    """Return a data frame in which integers beside nulls stay what they are.
+    """Return a data frame that keeps integers beside nulls.
 
     In a column they are nullable; lists and structs are Python's lists and dicts.
     """

@@ -1,11 +1,11 @@
 """Keys of a block's rows, and the numbers that represent them.
 
-Invariant: a column's keys are those of the per-event path: ``Keys.tolist`` returns them, and
-everything that decides where a key lives (``encode_key``, ``group_of``) is called with those.  Only
-the lookup of the number of a known key is vectorized.
+Invariant: a column's keys equal those of the per-event path: ``Keys.tolist`` returns them, and
+whatever locates a key (``encode_key``, ``group_of``) is called with them. Only the lookup of a
+known key's number is vectorized.
 
-A key of a numpy column of kind ``S`` is the value that numpy shows, without the zero bytes at its
-end; a key of a ``V`` column is all of its bytes.
+A key of a numpy ``S`` column is the value as numpy shows it, without trailing zero bytes; a key of
+a ``V`` column is all of its bytes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Keys(Protocol):
         """Return the keys of these rows."""
 
     def tolist(self) -> list[Any]:
-        """Return them as the per-event path has them."""
+        """Return them in the form of the per-event path."""
 
 
 class PlainKeys:
@@ -64,7 +64,7 @@ class PlainKeys:
 
 
 class FieldKeys(PlainKeys):
-    """Keys that are a field of their rows, and travel with those."""
+    """Keys that are a field of their rows and travel with them."""
 
     __slots__ = ("name",)
 
@@ -80,7 +80,7 @@ class FieldKeys(PlainKeys):
 
 
 def in_rows(keys: Keys, rows: Any) -> Keys:
-    """Return keys as a field of rows, if they are one."""
+    """Return keys as a field of rows, if they are a field."""
     if type(keys) is not PlainKeys or not isinstance(rows, np.ndarray) or not rows.dtype.names:
         return keys
     column = keys.column
@@ -125,7 +125,7 @@ class CodedKeys:
 
 
 class LostKeys:
-    """Stand-in for keys of a function's output whose rows do not correspond to its input."""
+    """Stand-in for the keys of outputs that do not correspond to input rows."""
 
     __slots__ = ("_count", "_why")
 
@@ -190,7 +190,7 @@ def same_key(key: Key, count: int) -> CodedKeys:
 def keys_of_column(column: Any, count: int) -> Keys:
     """Return a key extractor's output as the keys of ``count`` rows.
 
-    Raises TypeError or ValueError for invalid keys, RowError for rows that have none.
+    Raises TypeError or ValueError for invalid keys, RowError for rows without keys.
     """
     column = _as_array(column)
     if len(column) != count:
@@ -257,7 +257,7 @@ def _checked_list(keys: list[Any]) -> CodedKeys:
 
 
 class Coder:
-    """A numbering of keys in the order in which they come: ``keys[code]``."""
+    """Numbering of keys in order of arrival: ``keys[code]``."""
 
     __slots__ = ("_codes", "_tables", "keys")
 
@@ -275,7 +275,7 @@ class Coder:
         return code
 
     def codes(self, keys: Keys) -> Array:
-        """Return the numbers of a block's keys.  Raises ValueError if its rows have none."""
+        """Return the numbers of a block's keys. Raises ValueError if its rows lack keys."""
         if isinstance(keys, PlainKeys):
             return self._plain(keys.column)
         if isinstance(keys, TimedKeys):

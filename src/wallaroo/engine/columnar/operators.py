@@ -1,7 +1,7 @@
 """Operators of vectorized steps, and of the borders between blocks and events.
 
-Code that is called once per block may be slow; nothing here is called once per event, except where
-blocks become events, and events blocks.
+Code called once per block may be slow; nothing here is called per event, except to convert between
+blocks and events.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def state_computation(step: BatchStateComputation[Any, Any, Any], site: Site) ->
 
 
 def column_time(step: ColumnTime[Any], site: Site) -> Operator:
-    """Set the times of rows; refuse and reject those that ``EventTime`` would."""
+    """Set the times of rows; reject those that ``EventTime`` would."""
     emit = site.emit
     time = site.time
     rejected = site.rejected or site.failed
@@ -250,8 +250,8 @@ def explode(step: Explode, site: Site) -> Operator:
 def exploding(emit: Emit, producer: Step, failed: OnError, needs_keys: bool = False) -> Emit:
     """Return a function that accepts blocks and emits their rows as events.
 
-    ``producer`` returned the blocks; ``failed``, its policy, gets rows that cannot be events, or
-    have lost their keys if these are needed.
+    ``producer`` emitted the blocks; ``failed``, its policy, receives rows that cannot become
+    events, or that lack required keys.
     """
     calls = Calls(producer, failed)
 
@@ -274,7 +274,7 @@ def exploding(emit: Emit, producer: Step, failed: OnError, needs_keys: bool = Fa
 
 
 def collect(step: Collect, site: Site) -> Operator:
-    """Emit events as blocks: when there are enough, and at the end of the batch."""
+    """Emit events as blocks, when there are enough and at the end of the batch."""
     emit = site.emit
     rows_max = step.rows_max
     keys: list[Any] = []

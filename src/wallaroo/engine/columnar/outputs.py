@@ -36,7 +36,7 @@ from wallaroo.steps.kinds import Encoder, Step
 from wallaroo.vectorized.row_error import RowErrors
 from wallaroo.vectorized.steps import BatchEncoder, BatchKeyExtractor, Form
 
-# whose values are the same in a record batch (pandas has no null beside NaN)
+# forms whose values are the same in a record batch (pandas does not tell null from NaN)
 PACKED = (Form.ARROW, Form.NUMPY, Form.POLARS)
 
 
@@ -47,7 +47,7 @@ def block_output(
     outputs: dict[int, list[bytes]],
     policy: Policy,
 ) -> Emit:
-    """Return the closure that takes blocks out of the stage."""
+    """Return the closure that emits blocks from the stage."""
     leave = stage.exit
     if isinstance(leave, ToSinks):
         return emit_to_all(
@@ -119,7 +119,7 @@ def _packed(
             return
         try:
             outputs = pack(as_arrow(rows))
-        except Exception:  # row by row, its policy applies to those that do not fit
+        except Exception:  # retried row by row: its policy applies to those that do not fit
             each(keys, rows)
         else:
             extend(outputs)

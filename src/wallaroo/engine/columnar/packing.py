@@ -1,7 +1,7 @@
 """Conversion of a block's rows to bytes for an exchange, and back.
 
-Only the fields that its dtype names travel with a numpy array, not the bytes between them.  Rows
-are copied out of a block: rows that were emitted do not change afterwards.
+Only named fields of a numpy array travel, not the padding. Rows are copied out of a block, so
+emitted rows do not change afterwards.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ColumnLayout:
 def layout_of(dtype: np.dtype[Any]) -> ColumnLayout:
     """Return the layout of rows of a structured dtype.  Raises TypeError if they cannot travel."""
     if dtype.hasobject:
-        raise TypeError(f"rows of {dtype} hold Python objects, and cannot travel as columns")
+        raise TypeError(f"rows of {dtype} hold Python objects, not columns; return a list instead")
     assert dtype.names is not None
     assert dtype.fields is not None
     fields = sorted((dtype.fields[name][1], name) for name in dtype.names)
@@ -92,7 +92,7 @@ def _copied(column: Array, at: Array | None) -> Array:
     return column.copy() if at is None else column[at]
 
 
-# rows in transit: the format, and bytes or objects that pickle to little else
+# rows in transit: the format, and bytes or objects that pickle compactly
 Packed = tuple[str, Any, Any]
 
 
@@ -108,7 +108,7 @@ def pack_events(events: Sequence[Any], packing: Packing) -> Any:
 
 
 def _content(rows: Array) -> Any:
-    """Return the bytes of rows, in which times have no buffer of their own."""
+    """Return the bytes of rows whose times have no separate buffer."""
     return np.ascontiguousarray(rows).view(np.uint8) if rows.dtype.itemsize else b""
 
 
@@ -160,7 +160,7 @@ def pack_keys(pieces: list[Keys]) -> Any:
 
 
 def _coded(pieces: list[Keys]) -> CodedKeys:
-    """Return all pieces as one, without values that no row has."""
+    """Concatenate pieces, without unused dictionary values."""
     numbers: dict[Any, int] = {}
     parts = []
     for piece in pieces:
@@ -200,7 +200,7 @@ def unpacker(packing: Packing) -> Callable[[bytes], tuple[Any, Any]]:
 
 
 def travelling(rows: Rows) -> Rows:
-    """Return rows in a form that travels: data frames as record batches."""
+    """Return rows in a form that can travel: data frames as record batches."""
     if isinstance(rows, (np.ndarray, list, pa.RecordBatch)):
         return rows
     return as_arrow(rows)

@@ -51,7 +51,7 @@ def payloads_to_blocks(
 
 
 class GatheredFrames:
-    """Head of a source stage that gathers frames into blocks, to save calls for few frames."""
+    """Head of a source stage that gathers frames into blocks to save calls."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class GatheredFrames:
         self._bytes = 0
 
     def feed(self, frames: bytes) -> int:
-        """Accept frames; return how many there were."""
+        """Accept frames; return their number."""
         count = None if self._count is None else self._count(frames, self._framing)
         if count is None:
             self.flush()

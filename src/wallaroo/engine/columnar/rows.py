@@ -1,6 +1,6 @@
 """Blocks of rows in their forms.
 
-Functions to count rows, select some, and return each as an event.
+Functions count rows, select some, and return each as an event.
 
 A block belongs to the platform: no operator changes one.
 """
@@ -76,7 +76,7 @@ def events_of(rows: Rows) -> Iterable[Any]:
 
 
 def _pandas_events(rows: Any) -> list[Any]:
-    """Return rows as dicts; nulls are None, NaN in a column of floats stays what it is."""
+    """Return rows as dicts; nulls become None, NaN in a float column stays NaN."""
     columns = [pandas_values(column) for _, column in rows.items()]
     if not columns:
         return [{} for _ in range(len(rows))]
@@ -89,12 +89,12 @@ def pandas_values(column: Any) -> list[Any]:
         values = list(column)
         are_plain = _PYTHON_KINDS.issuperset(map(type, values))
         return values if are_plain else [_python_value(value) for value in values]
-    unit = getattr(column.dtype, "unit", None)  # times with a zone have one
+    unit = getattr(column.dtype, "unit", None)  # times with a zone have a unit
     if isinstance(column.dtype, np.dtype):
         if column.dtype.kind not in "mM":
             return list(column.tolist())
         unit = np.datetime_data(column.dtype)[0]
-    if unit in ("s", "ms", "us"):  # those in nanoseconds are pandas' own in events, too
+    if unit in ("s", "ms", "us"):  # nanosecond times are pandas' own in events as well
         return list(pa.array(column).to_pylist())
     return list(column.astype(object).where(column.notna(), None))
 
@@ -112,17 +112,17 @@ def _python_value(value: Any) -> Any:
 
 
 def _polars_events(rows: Any) -> list[Any]:
-    """Return rows as dicts; polars itself would cut nanoseconds from times."""
+    """Return rows as dicts; polars itself would truncate times to microseconds."""
     if any("'ns'" in str(kind) for kind in rows.dtypes):
         return list(batch_of_table(rows.to_arrow()).to_pylist())
     return list(rows.to_dicts())
 
 
 def shown(rows: Rows) -> list[Any]:
-    """Return the rows as events for people: values that are none in Python as the error."""
+    """Return the rows as events for display; a value that Python cannot hold is its error."""
     try:
         return list(events_of(rows))
-    except Exception as error:  # libraries raise many kinds
+    except Exception as error:  # libraries raise many kinds of errors
         if count_of(rows) > 1:
             return [
                 event for at in range(count_of(rows)) for event in shown(part_of(rows, at, at + 1))

@@ -1,7 +1,7 @@
 """Builder of stages in which rows flow by the block.
 
-Only a plan with vectorized steps has one of these, and loads numpy.  At either end, and between
-their steps, events may flow instead: borders explode and collect them.
+Only a plan with vectorized steps has such stages and loads numpy. At either end and between steps,
+events may flow instead: borders convert them.
 """
 
 from __future__ import annotations
@@ -96,11 +96,11 @@ class RowStageBuilder(EventStageBuilder):
         return super().operator(step, site) if build is None else build(step, site)
 
     def fused(self, head: Head) -> Head:
-        """Return the head as it is if blocks flow: calls cost little then."""
+        """Return the head unchanged if blocks flow, as calls are then cheap."""
         return head if self._flow.has_blocks else super().fused(head)
 
     def output(self, branches: Sequence[Emit]) -> Emit:
-        """Return the function that takes rows, or events, out of the stage."""
+        """Return the function that emits rows or events from the stage."""
         if not self._flow.ends_with_blocks:
             return super().output(branches)
         site = self.site
@@ -117,7 +117,7 @@ class RowStageBuilder(EventStageBuilder):
         for number, emit in zip(leave.stages, branches, strict=True):
             takes_rows = flow_of(plan, plan.stages[number]).begins_with_blocks
             by_form[takes_rows].append((number, emit))
-        emits = [emit for _, emit in by_form[True]]  # none has a step that could change rows
+        emits = [emit for _, emit in by_form[True]]  # none has a step that changes rows
         if by_form[False]:
             numbers, others = zip(*by_form[False], strict=True)
             producer = producer_of(plan, self.stage)

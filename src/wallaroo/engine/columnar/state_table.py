@@ -3,9 +3,9 @@
 They are a table with a row per key.
 
 A key is stored as the pickle of a dict of its row's fields, like any state object: so it can be
-inspected without numpy, and fields may come and go.  Pickles of one dtype differ in their values
-only, if no field's length varies: they are then written and read column by column, through a dtype
-that describes the pickle.
+inspected without numpy, and fields may be added and removed. If all fields have a fixed length,
+pickles of one dtype differ only in their values: they are then written and read column by column,
+through a dtype that describes the pickle.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ROWS_MIN = 1024
 _BEGIN = b"\x80\x05}("
 _END = b"u."
 _TEXT = b"\x8c"  # SHORT_BINUNICODE, one byte of length
-# LONG1 of 8 bytes, and of 9: an unsigned one's sign
+# LONG1 of 8 bytes, and of 9: an unsigned number's sign
 _LONG8 = b"\x8a\x08"
 _LONG9 = b"\x8a\x09"
 _FLOAT = b"G"  # BINFLOAT, big endian
@@ -43,7 +43,7 @@ _FALSE = 0x89
 
 @dataclass(frozen=True, slots=True)
 class RowPickle:
-    """Dtype of the pickle of one row; ``constants`` are the fields with the same bytes in each."""
+    """Dtype of a row's pickle; ``constants`` are the fields that never vary."""
 
     dtype: np.dtype[Any]
     constants: tuple[tuple[str, bytes], ...]
@@ -60,7 +60,7 @@ class RowPickle:
         return list(packed.view(f"V{self.dtype.itemsize}").tolist())
 
     def loads(self, raw: list[bytes], into: Array) -> bool:
-        """Read pickles into rows.  Return False if one is not of this dtype; rows mean nothing."""
+        """Read pickles into rows. Return False (rows are undefined) if one is not of this dtype."""
         size = self.dtype.itemsize
         if any(len(each) != size for each in raw):
             return False
@@ -165,7 +165,7 @@ class StateTable(KeyedState):
     def at(self, keys: Keys) -> Array:
         """Return the index in ``states`` of each of these keys.
 
-        A state not met before is as it was stored, or new.  Raises UserCodeError if one cannot be
+        A state not seen before is loaded, or new.  Raises UserCodeError if one cannot be
         created or read.
         """
         codes = self._coder.codes(keys)
@@ -174,7 +174,7 @@ class StateTable(KeyedState):
         return codes
 
     def upgrade(self, key: Key) -> None:
-        """Load the stored state of a key, unless the batch has met it, so that it is written."""
+        """Load a key's stored state for writing, unless the batch already has."""
         self.at(same_key(key, 1))
 
     def _bring(self, keys: list[Key]) -> None:
@@ -282,8 +282,8 @@ def _set(row: Array, name: str, stored: Any) -> None:
         is_kept = False
     if not is_kept:
         raise ValueError(
-            f"field {name!r} is stored as {stored!r}, which {kind.str} does not hold; keep the "
-            "dtype that it had, or give the new field another name"
+            f"field {name!r} is stored as {stored!r}, which {kind.str} cannot hold; keep its "
+            "former dtype, or give the new field another name"
         )
 
 

@@ -1,10 +1,10 @@
-"""Exit of rows with times from a stage, to an exchange.
+"""Exit of timed rows from a stage to an exchange.
 
-Rows are added up to an accumulator per key and pane if windows come after the exchange that allow
-it (``PartialAggregation``), and stay columns if a join of rows does; other rows leave it as events.
+Rows are aggregated per key and pane if the exchange leads to windows that allow it
+(``PartialAggregation``), and stay columns if it leads to a row join; other rows leave as events.
 
-Invariant: what leaves is what the per-event path would put into the exchange for these rows: late
-rows are dropped and counted, and an accumulator has the time of the first row of its pane.
+Invariant: output equals that of the per-event path for these rows: late rows are dropped and
+counted, and an accumulator has the time of its pane's first row.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SPANS_MAX_NS = 1 << 60  # the arithmetic of windows stays within 64 bits
 
 
 def timed_output(plan: Plan, stage: Stage, exchange: Any, time: StageTime, policy: Policy) -> Emit:
-    """Return the closure that takes rows with times out of the stage, by their keys."""
+    """Return the closure that emits timed rows from the stage, by key."""
     leave = stage.exit
     assert isinstance(leave, ToExchange)
     extractor = leave.extractor
@@ -89,7 +89,7 @@ def _as_rows(exchange: Any, calls: Calls, time: StageTime) -> Any:
 
 
 class _AddingUp:
-    """Rows on their way into accumulators: by column, or one by one."""
+    """Pre-aggregation of rows, by column or one by one."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class _AddingUp:
         grid: Any = self._grid  # it computes with arrays as well
         watermarks = np.maximum(
             times.watermarks, -TIME_LIMIT_NS
-        )  # nothing is late for an older one
+        )  # nothing is late for an older watermark
         last = grid.last(times.times)
         oldest = grid.oldest(watermarks)
         panes = [last, np.maximum(grid.first(times.times), oldest), oldest]
@@ -153,7 +153,7 @@ class _AddingUp:
     def _add(
         self, fold: Fold, times: RowTimes, codes: Array, panes: list[Array], rows: Rows
     ) -> bool:
-        """Add rows that are not late; return False, and add none, if impossible by column."""
+        """Add rows that are not late; return False and add none if impossible by column."""
         if not len(codes):
             return True
         last, first, _, *round_ = panes
@@ -182,7 +182,7 @@ class _AddingUp:
 
 
 def _column(rows: Rows, name: str) -> Any:
-    """Return a column; None if there is none, as errors name the rows that are added one by one."""
+    """Return a column; None if absent, so that rows are added one by one and errors name them."""
     try:
         return column_of(rows, name)
     except (TypeError, ValueError, OverflowError):

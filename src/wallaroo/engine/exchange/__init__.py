@@ -1,1 +1,1 @@
-"""Producing side of a shuffle, and the outputs of a stage."""
+"""Producer side of a shuffle, and the outputs of a stage."""

@@ -1,4 +1,4 @@
-"""Producing side of a shuffle, with one bucket of keys and values per task."""
+"""Producer side of a shuffle, with a bucket of keys and values per task."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class Bucket(Protocol):
 
 # The destination of the events of one key: the key that travels, the collector of keys, the
 # collector of values of the exchange's ``atomic`` types, and the function that accepts any value.
-# The key is None if it is a number or has one as a part: events bring it, since 1, True and 1.0 are
-# equal, and are not all keys (``normalize_key``).
+# The key is None if it is or contains a number: the event's own key is sent, because 1, True and
+# 1.0 compare equal but are not all keys (``normalize_key``).
 Route = tuple[Any, Bucket, Bucket, Callable[[Any], None]]
 
 
 class StampedKeys:
-    """A list of keys that also appends each event's time and watermark to two more lists."""
+    """A key list that also records each event's time and watermark."""
 
     __slots__ = (
         "_began",
@@ -63,7 +63,7 @@ class StampedKeys:
         self._partition = partition
 
     def take(self) -> tuple[bytes, bytes, tuple[tuple[str, int], ...]]:
-        """Return times and watermarks, packed, and the runs of partitions; start over in place."""
+        """Return times and watermarks, packed, and the runs of partitions; reset in place."""
         self.turn(self._partition)
         packed = pack_times(self.times), pack_times(self.watermarks), tuple(self._runs)
         self.times.clear()
@@ -74,10 +74,10 @@ class StampedKeys:
 
 
 class Exchange:
-    """The path from one stage to the stage after a shuffle.
+    """Path from one stage to the stage after a shuffle.
 
     ``route(key)`` is called once per distinct key; its result is kept in ``routes``, so that an
-    event costs one dict lookup and two appends, and equal keys are one object, which pickles to two
+    event costs one dict lookup and two appends, and equal keys are one object that pickles to two
     bytes.
 
     If ``replaced`` is given, only the last event of each key matters: earlier ones of a full bucket
@@ -99,7 +99,7 @@ class Exchange:
         self.stage = stage
         self.origin = origin
         self.producer = producer
-        self._own_task = own_task  # its blocks never leave this process; -1: none
+        self._own_task = own_task  # the task whose blocks never leave this process; -1: none
         self.routes: dict[Any, Route] = {}
         self._packing = packing
         self._buckets: list[tuple[list[Any], Column]] = [
@@ -125,7 +125,7 @@ class Exchange:
         return self._packing.atomic
 
     def route(self, key: Any) -> Route:
-        """Return and cache the route of ``key``; raise TypeError if it is none."""
+        """Return and cache the route of ``key``; raise TypeError if it is not a valid key."""
         normal_key = normalize_key(key)
         is_number = isinstance(normal_key, int)
         if isinstance(normal_key, tuple):
@@ -177,7 +177,7 @@ class Exchange:
 
 
 def _drop_replaced(keys: list[Any], column: Column) -> int:
-    """Drop all events but the last of each key, if the values allow it; return how many."""
+    """Drop all but each key's last event, if the values allow it; return the count."""
     last = dict(zip(keys, range(len(keys)), strict=True))
     dropped = len(keys) - len(last)
     if not dropped:

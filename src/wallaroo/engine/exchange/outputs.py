@@ -1,11 +1,10 @@
 """Exits of events from a stage: to an exchange, branches or sinks.
 
-This is the per-event path: no option is looked up here.  An exchange has buckets; events to sinks
+This is the per-event path: no option is looked up here.  An exchange has buckets; events for sinks
 are encoded.
 
-An event leaves as it is at that moment: values of types that cannot change are kept, all others are
-pickled at once (``engine/blocks/packing.py``).  ``not_packed`` is called for an event that cannot
-be.
+An event is captured as of that moment: immutable values are kept, all others are pickled at once
+(``engine/blocks/packing.py``). ``not_packed`` is called for an event that cannot be.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ def emit_timed_by_key(
     failed: OnError,
     not_packed: OnError,
 ) -> Emit:
-    """Put events and times into buckets by key, with ``append`` inlined to save a call."""
+    """Put events and times into buckets by key; ``append`` is inlined to save a call."""
     extract = extractor.function
     routes: dict[Any, Any] = exchange.routes
     route: Any = exchange.route
@@ -237,8 +236,8 @@ def emit_to_each(
 ) -> Emit:
     """Emit every event to all branches, and a copy to each that may change it.
 
-    Changes by the steps of one branch are not seen by any other.  Branches that only read come
-    first, and share the event; the ``last`` one receives the event itself.
+    Branches do not see each other's changes. Branches that only read come first and share the
+    event; the ``last`` one receives the event itself.
     """
 
     def process(key: Any, event: Any) -> None:

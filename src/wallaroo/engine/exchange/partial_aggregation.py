@@ -6,19 +6,20 @@ Where it runs: pure (in workers), in stages that leave through an exchange into 
 
 Invariants:
 
-* Events are added up only if they share key, pane, partition and producer.  They travel with the
+* Events are combined only if they share key, pane, partition and producer.  They travel with the
   time and the watermark of the first event of the pane, so that a later raise of watermarks
   (``blocks.with_floors``) treats all of them as it would have treated each (``windows.panes``).
 * Accumulators leave in the order in which their panes began, so a partition's watermarks rise.
-* An event that is late by its own partition's watermark is dropped here, as it would be there.
-* Of each pane it is known how many events were added up, so that late ones are counted exactly,
-  also if it turns out to be late when its watermark is raised (``sent``).
-* Accumulators keep copies of what can change in events. An event for which ``update`` raises
-  crosses alone, between the accumulators of the events before it and after it: it may be late.
-* If a result depends on the order of events, accumulators leave before those of the source's next
-  partition, since those of several connections, say, have one order.
-* Events of a batch travel one by one if those of an earlier batch had nearly as many accumulators:
-  results do not depend on it (``reductions``).
+* An event that is late by its own partition's watermark is dropped here, as it would be after the
+shuffle.
+* The number of events in each pane is recorded, so that late ones are counted exactly even if the
+pane turns out late once its watermark is raised (``sent``).
+* Accumulators keep copies of mutable parts of events. An event for which ``update`` raises crosses
+alone, between the accumulators of earlier and later events, as it may be late.
+* If a result depends on event order, accumulators are sent before the source's next partition
+begins, since several connections, say, share one order.
+* A batch's events travel one by one if an earlier batch had nearly as many accumulators as events;
+results do not depend on it (``reductions``).
 """
 
 from __future__ import annotations
@@ -47,11 +48,11 @@ from wallaroo.steps.windows.spec import RangeWindowSpec
 from wallaroo.steps.windows.step import WindowStep
 
 KEY_TYPES = frozenset({str, bytes, int})
-EVENTS_EACH_MAX = 10  # events per accumulator that waits, on average; then they are sent
+EVENTS_EACH_MAX = 10  # average events per waiting accumulator at which all are sent
 
 
 class _Sums(NamedTuple):
-    """Accumulators of one pane by key.  The time and the watermark are those of its first event."""
+    """One pane's accumulators by key, with its first event's time and watermark."""
 
     event_ns: int
     watermark_ns: int
@@ -63,12 +64,12 @@ class _Waiting:
     """Accumulators that wait to be sent, and counts of their events."""
 
     def __init__(self, time: StageTime, lost: CellOf, *, are_ordered: bool):
-        self.are_ordered = are_ordered  # among partitions, too
+        self.are_ordered = are_ordered  # across partitions as well
         self.sums: dict[str, dict[Slot, _Sums]] = {}  # by partition
         self.sent: list[PreAggregated] = []
         self.accumulators = 0  # their number
-        self.events: Cell = [0]  # those of the current pane since it was entered
-        self._events_before = 0  # those of all panes before that
+        self.events: Cell = [0]  # events of the current pane since it was entered
+        self._events_before = 0  # events of all panes before that
         self._current: _Sums | None = None
         self._time = time
         self._pre_aggregated = lost(Loss.ADDED_UP)
@@ -120,9 +121,8 @@ class _Waiting:
 class PartialAggregation:
     """The accumulators of one exchange of one task.
 
-    ``by_key`` holds those of the current pane, or None for late events.  It stays the same as long
-    as an event's time is within ``lower`` and ``upper``, and its watermark within ``floor`` and
-    ``ceiling``.
+    ``by_key`` holds the current pane's, or None for late events. It is valid while an event's time
+    is within ``lower`` and ``upper``, and its watermark within ``floor`` and ``ceiling``.
     """
 
     __slots__ = (
@@ -203,7 +203,7 @@ class PartialAggregation:
         self.events[0] += events
 
     def send_if_many(self, reductions: Reductions) -> None:
-        """Send the accumulators if there are many, or if those of many events may be long."""
+        """Send the accumulators if there are many, or if they may have grown large."""
         many_events = self._waiting.number >= EVENTS_EACH_MAX * reductions.accumulators_max
         if many_events or self.count >= reductions.accumulators_max:
             self.send()
@@ -241,7 +241,7 @@ class PartialAggregation:
         keys.append(key if normal_key is None else normal_key)
 
     def note_reduction(self, reductions: Reductions, each_min: int) -> None:
-        """Note how many accumulators were sent, and for how many events."""
+        """Record how many accumulators were sent, and for how many events."""
         events = sum(each.events for each in self._waiting.sent)
         reductions.note(self._step, events, self._waiting.accumulators, each_min)
 
@@ -271,7 +271,7 @@ def packing_for(step: WindowStep[Any, Any], packing: Packing) -> Packing:
 
 
 class PartialAggregationExchange(NamedTuple):
-    """An exchange whose events are added up before they leave."""
+    """Exchange that pre-aggregates its events."""
 
     aggregation: PartialAggregation
     exchange: Exchange
@@ -321,7 +321,7 @@ def emit_partial_aggregates(
     """Extract the key and add the event to its accumulator.
 
     ``not_packed`` accepts the first event of a class that cannot be pickled: such events would be
-    refused in a batch whose events cross one by one.
+    rejected in a batch whose events cross one by one.
     """
     initial = calls.initial
     update = calls.update

@@ -1,6 +1,6 @@
-"""Decision whether a batch's events are aggregated in part before a shuffle.
+"""Decision whether to pre-aggregate a batch's events before a shuffle.
 
-Results do not depend on it: a block says what its values are (``Kind.ACCUMULATORS``).
+Results do not depend on it: a block names the kind of its values (``Kind.ACCUMULATORS``).
 
 Where it runs: worker.
 """
@@ -14,11 +14,11 @@ from wallaroo.steps.windows.step import WindowStep
 
 
 class Reductions:
-    """Limits of partial aggregation, and memory of the steps for which it is not worth it.
+    """Limits of partial aggregation, and a record of steps it does not pay for.
 
-    A task sends its accumulators when there are ``accumulators_max``, or ten times as many events
-    in them.  A batch of ``events_min`` shows how many events share one; if too few do, those of the
-    next ``plain_batches`` cross the shuffle one by one.
+    A task sends its accumulators when there are ``accumulators_max``, or ten times as many events.
+    A batch of ``events_min`` shows how many events share one; if too few do, the events of the next
+    ``plain_batches`` cross the shuffle one by one.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class Reductions:
         self._plain: WeakKeyDictionary[WindowStep[Any, Any], int] = WeakKeyDictionary()
 
     def is_worth_it(self, step: WindowStep[Any, Any]) -> bool:
-        """Return whether to aggregate a batch's events in part."""
+        """Return whether to pre-aggregate a batch's events."""
         left = self._plain.pop(step, 0)
         if left > 1:
             self._plain[step] = left - 1
@@ -39,7 +39,7 @@ class Reductions:
     def note(
         self, step: WindowStep[Any, Any], events: int, accumulators: int, each_min: int
     ) -> None:
-        """Note how many accumulators a batch's events had; ``each_min`` events pay for one."""
+        """Record how many accumulators a batch's events had; ``each_min`` events pay for one."""
         if self._events_min <= events < each_min * accumulators:
             self._plain[step] = self._plain_batches
 

@@ -3,8 +3,8 @@
 Each is one JSON object on a line.
 
 Invariant of dead letters: a letter depends only on the event, its step, the exception and the
-batch's number.  It holds no clock, no process and no address, so that a repeated batch stages the
-same bytes, if the event shows and pickles alike (a set of strings does not).
+batch's number.  It holds no clock, no process and no address, so a repeated batch stages the same
+bytes, if the event's repr and pickle are stable (a set of strings' are not).
 """
 
 from __future__ import annotations
@@ -46,8 +46,7 @@ def letter_of(
 ) -> Letter:
     """Describe a failed event.
 
-    ``source`` is empty and ``key`` None if there is none; ``record``: facts about the source's
-    record.
+    ``source`` is empty and ``key`` None if unknown; ``record``: facts about the source's record.
     """
     failure = describe(step, "", error)
     letter: Letter = {
@@ -81,7 +80,7 @@ def _plain(key: Any) -> str | int:
 
 
 def _whole(event: Any) -> Letter:
-    """Return the event itself: bytes in hex, else a pickle if it can be pickled and is small."""
+    """Return the event itself: bytes in hex, else its pickle, if possible and small."""
     if isinstance(event, bytes):
         return {"frame_bytes": len(event), "frame_hex": event[:EVENT_BYTES_MAX].hex()}
     try:
@@ -89,7 +88,7 @@ def _whole(event: Any) -> Letter:
     except (
         Exception,
         SystemExit,
-    ):  # a letter is written for any event; one that cannot be pickled may be the very reason
+    ):  # a letter is written for any event, even one that failed because it cannot be pickled
         return {}
     return (
         {"event_pickle": base64.b64encode(pickled).decode()}
@@ -106,7 +105,7 @@ def as_line(letter: Letter) -> bytes:
 def writer_of(
     encoder: Encoder[Any] | None, append: Callable[[Any], None]
 ) -> Callable[[Letter], None]:
-    """Return a writer of letters as JSON, or by an encoder, whose failure stops the run."""
+    """Return a writer of letters as JSON or by an encoder, whose failure stops the run."""
     if encoder is None:
         return lambda letter: append(as_line(letter))
     encode_letter = encoder

@@ -59,7 +59,7 @@ def _describe(event: Any) -> str:
 
 
 def show_frame(payload: bytes) -> str:
-    """Return a frame's size and its beginning: as text if it is text, else in hex.
+    """Return a frame's size and beginning, as text if possible, else in hex.
 
     >>> show_frame(b'{"id": 7}')
     'frame of 9 bytes: {"id": 7}'
@@ -78,7 +78,7 @@ def show_frame(payload: bytes) -> str:
 def with_details(
     event: str, error: BaseException, key: Any = None, record: Mapping[str, Any] = NO_FACTS
 ) -> str:
-    """Return a text for an event with its key, what is noted about it, and its record's facts.
+    """Return a text for an event with its key, notes, and its record's facts.
 
     >>> with_details("7", ValueError(), "a", {"topic": "t", "offset": 3})
     "7 (key 'a', topic t, offset 3)"
@@ -102,8 +102,8 @@ _DESCRIBED = "wallaroo_described"
 def blame(step: Step, event: str, error: BaseException) -> NoReturn:
     """Stop the run: raise the UserCodeError for ``step``.
 
-    It is raised also if the step's function called sys.exit; a Ctrl-C is raised again as it is,
-    with that error for a worker, which gets none (`error_of_exit`).
+    It is also raised if the step's function called sys.exit; a Ctrl-C is re-raised unchanged, with
+    that error for a worker, which receives none (`error_of_exit`).
     """
     described = describe(step, event, error)
     if isinstance(error, KeyboardInterrupt):
@@ -127,7 +127,7 @@ def blame_entries(step: Step, error: BaseException) -> NoReturn:
 def _blame_stored(step: Step, what: str, error: BaseException, fix: str) -> NoReturn:
     is_unreadable = isinstance(error, Exception) and not isinstance(error, CheckpointError)
     if not is_unreadable or _is_of_user(error):
-        blame(step, what, error)  # a function of the user's raised it, or it has its own way out
+        blame(step, what, error)  # a user function raised it, or it already states a remedy
     described = describe(step, what, error)
     cause = f"cannot be read back: {described.cause}"
     raise UserCodeError(
@@ -136,7 +136,7 @@ def _blame_stored(step: Step, what: str, error: BaseException, fix: str) -> NoRe
 
 
 def _is_of_user(error: BaseException) -> bool:
-    """Return whether a function raised it that is neither ours nor of the standard library."""
+    """Return whether code outside this package and the standard library raised it."""
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__) if is_user_frame(frame))
     return any(
         module_of(frame).partition(".")[0] not in sys.stdlib_module_names for frame in frames
@@ -144,7 +144,7 @@ def _is_of_user(error: BaseException) -> bool:
 
 
 def error_of_exit(error: SystemExit | KeyboardInterrupt) -> UserCodeError:
-    """Return the error for what a function raised that a worker may not pass on."""
+    """Return the error for an exception that a worker may be unable to pass on."""
     words = f"a function of the application raised {error!r}"
     unknown = UserCodeError("(unknown)", "", "(unknown)", words)
     described: UserCodeError = vars(error).get(_DESCRIBED, unknown)

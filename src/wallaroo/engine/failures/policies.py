@@ -1,12 +1,12 @@
 """Error policies for user functions: stop, skip the event, or dead letter.
 
 Where it runs: pure.  The policy is chosen when a stage is built; the per-event path only has a
-``try``, which costs nothing until it fires.
+``try``, which is free unless it fires.
 
-Whatever the policy, the failed call has no output.  A state object keeps what the function did to
-it before it raised, as in plain Python.  A failure that is not about one event always stops the
-run: a state class that cannot be instantiated, stored or read back, a PeerError (a schema server is
-unavailable, say), and anything that is no ``Exception``, such as sys.exit.
+Whatever the policy, the failed call has no output.  A state object keeps changes made before the
+function raised, as in plain Python. A failure that is not about one event always stops the run: a
+state class that cannot be instantiated, stored or loaded, a PeerError (a schema server is
+unavailable, say), and any non-``Exception``, such as sys.exit.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SAMPLES_FIRST = 5  # failures of a step in a task that are all shown; then every
 
 # event, exception, key (None if there is none)
 OnError = Callable[[Any, BaseException, Any], None]
-Facts = Callable[[], Mapping[str, Any]]  # about the source's record under way
+Facts = Callable[[], Mapping[str, Any]]  # about the source's current record
 Tally = dict[tuple[str, str], int]  # (step name, policy) -> events that failed
 
 
@@ -44,7 +44,7 @@ def no_facts() -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A failure that did not stop the run, for people."""
+    """A failure that did not stop the run, for display."""
 
     step: str
     policy: str
@@ -58,8 +58,8 @@ class Failures:
     """Policies of one task in one batch.
 
     ``counts`` and ``samples`` report the failures that did not stop the run.  ``write`` accepts
-    dead letters; it is None if the plan has no dead-letter sink, which the checks forbid if a step
-    asks for one.
+    dead letters; it is None if the plan has no dead-letter sink; the checks ensure that no step
+    then asks for one.
     """
 
     def __init__(self, application: str, batch: int, write: Callable[[Letter], None] | None):
@@ -120,7 +120,7 @@ class Failures:
 
 def show(step: Step, event: Any) -> str:
     """Return a short text for the input of ``step``: a frame in hex, or a repr."""
-    # not if its event cannot be packed
+    # unless its event cannot be packed
     is_frame = step.kind == "decoder" and isinstance(event, bytes)
     return show_frame(event) if is_frame else shorten(event)
 
@@ -139,7 +139,7 @@ def stop_on_error(step: Step, facts: Facts = no_facts) -> OnError:
 
 
 def noting_unpicklable(failed: OnError) -> OnError:
-    """Return the handler of events that cannot be packed, which notes why."""
+    """Return the handler of events that cannot be packed, which records why."""
 
     def not_packed(event: Any, error: BaseException, key: Any) -> None:
         part = unpicklable_part(event, pickle.dumps)

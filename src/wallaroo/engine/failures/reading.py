@@ -1,7 +1,7 @@
-"""The records that a source is read from, for texts about those that fail.
+"""A source's current record, for error texts.
 
-Nothing is done per event: which record is under way is read off the iterator over a run of them,
-when one has failed.
+This costs nothing per event: after a failure, the current record is determined from the iterator
+over its run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def _unknown(number: int) -> Mapping[str, Any]:
 
 
 class Reading:
-    """A run of a source's records on its way through the first stage."""
+    """A run of source records passing through the first stage."""
 
     def __init__(self) -> None:
         self._origin: Origin = _unknown
@@ -31,13 +31,13 @@ class Reading:
         self._origin = _unknown if origin is None else origin
 
     def over(self, payloads: list[Any], first: int = 0) -> Iterator[Any]:
-        """Return an iterator over records of the run, from the ``first`` on."""
+        """Return an iterator over records of the run, starting at ``first``."""
         self._end = first + len(payloads)
         self._left = iter(payloads)
         return self._left
 
     def facts(self) -> Mapping[str, Any]:
-        """Return the facts about the record under way.
+        """Return the facts about the current record.
 
         >>> reading = Reading()
         >>> reading.begin(lambda number: {"offset": 100 + number})

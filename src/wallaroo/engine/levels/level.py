@@ -62,9 +62,9 @@ def source_reader(stages: LevelStages, builder: StageBuilder, batch: BatchTime) 
 class Level:
     """All stages of one level, for one task of one batch.
 
-    ``effects`` are the effects of their steps.  ``clock``: that of a batch in which the steps of
-    stages that hold events back are measured, too.  ``keeps_own``: the task also reads its blocks
-    for itself, so that those need not be packed.
+    ``effects`` are the effects of their steps.  ``clock``: given if the batch also measures stages
+    that hold events back. ``keeps_own``: the task reads its own blocks itself, so they need not be
+    packed.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Level:
     ):
         self.number = level
         self._is_first_task = task == 0
-        # samples of the batch's end, if there is a ``clock``
+        # samples of the batch's end, if ``clock`` is given
         self.end_samples: list[StageSample] = []
         self._clock = clock
         self._plan = plan
@@ -157,7 +157,7 @@ class Level:
         return len(payloads)
 
     def end_partitions(self, source: int, ended_of: EndedOf) -> None:
-        """Note that partitions of a source have no events after those read so far."""
+        """Record that partitions of a source have no further events."""
         if (receipts := self._sources[source].receipts) is not None:
             receipts.end_partitions(ended_of)
 
@@ -166,7 +166,7 @@ class Level:
         return self.effects.failures.reading
 
     def _begin(self, head: SourceReader, origin: Origin | None) -> None:
-        """Set the facts about the next records, unless they are gathered to be decoded at once."""
+        """Set the facts about the next records, unless they are gathered for joint decoding."""
         self._reading.begin(None if head.builder.has_rows else origin)
 
     def feed_block(self, block: Block) -> None:
@@ -248,14 +248,14 @@ class Level:
         return builder.instrumented(self._stages.built[builder.stage.id], branches, timer.around)
 
     def _turn_back(self, stage: Stage) -> None:
-        """Turn the exits of a stage, and of its branches, back to its own steps."""
+        """Switch the exits of a stage and its branches back to its own steps."""
         for relay in self._stages.built[stage.id].relays.values():
             relay.turn_back()
         for branch in branches_of(stage):
             self._turn_back(self._plan.stages[branch])
 
     def sample_block(self, block: Block, clock: Clock) -> tuple[StageSample, ...]:
-        """Process as ``feed_block`` does, with the steps of the first events timed if possible."""
+        """Process as ``feed_block`` does, timing the first events' steps if possible."""
         builder = self._stages.builders[block.stage]
         if builder.has_rows or not self._stages.built[block.stage].has_instrumented:
             self.feed_block(block)

@@ -58,7 +58,7 @@ def _any_name(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """Data of the commit before the batch that one task reads; by default nothing."""
+    """Committed data that one task of a batch reads; empty by default."""
 
     read_state: ReadState = _no_state
     open_entries: OpenEntries = _nothing_stored
@@ -73,9 +73,9 @@ class SideOutputs:
     """Effects of the steps of one level so far.
 
     ``outputs[sink]`` collects encoded outputs until the host takes them, dead letters among them;
-    ``failures`` counts the events that failed without stopping the run, ``losses`` those that left
-    without a result; ``states[step name]`` has the state objects touched, ``stores[step name]`` the
-    ordered entries.
+    ``failures`` counts events that failed without stopping the run, ``losses`` those without a
+    result; ``states[step name]`` has the touched state objects, ``stores[step name]`` the ordered
+    entries.
     """
 
     def __init__(self, plan: Plan, level: int, batch: int):
@@ -90,7 +90,7 @@ class SideOutputs:
         self._plan = plan
 
     def lost(self, step: Step, loss: Loss) -> Cell:
-        """Return the count of a step's events that are lost for a reason."""
+        """Return the count of a step's events lost for a given reason."""
         return self._lost.setdefault((step.step_name, loss.value), [0])
 
     @property
@@ -110,7 +110,7 @@ class SideOutputs:
                 self.stores[name] = _open_store(step, committed, groups, packing)
 
     def take_outputs(self) -> Iterator[tuple[int, list[bytes]]]:
-        """Yield the staged form of the outputs of each sink that has some, and forget them."""
+        """Yield the staged outputs of each sink that has any, and release them."""
         for sink, outputs in self.outputs.items():
             if outputs:
                 encoder = self._plan.sinks[sink].encoder
@@ -118,10 +118,10 @@ class SideOutputs:
                 outputs.clear()
 
     def release(self) -> None:
-        """Release everything that the steps touched, which nothing needs once it is written.
+        """Release everything that the steps touched, once it is written.
 
-        Operators refer to one another in cycles: without this, a collection of garbage would have
-        to visit every object of the batch.
+        Operators form reference cycles: without this, garbage collection would visit every object
+        of the batch.
         """
         for state in self.states.values():
             state.release()
@@ -137,7 +137,7 @@ class SideOutputs:
             for step in stage.steps:
                 store = self.stores.get(step.step_name)
                 if store is not None:
-                    due_ns = (  # panes need no rows: there is nothing to scan
+                    due_ns = (  # panes need no index rows to scan
                         store.due.earliest_ns() if store.panes is None else store.panes.earliest_ns
                     )
                     _note(times, due_ns, watermark_lag_ns)
@@ -174,6 +174,6 @@ def _open_store(
 
 
 def _note(found: list[int], due_ns: int | None, late_ns: int = 0) -> None:
-    """Add when something is due by the watermark of sources, unless only the end makes it due."""
+    """Add a due time by the sources' watermark, unless due only at the end of input."""
     if due_ns is not None:
         found.append(min(due_ns + late_ns, TIME_MAX))

@@ -40,7 +40,7 @@ from wallaroo.steps.losses import Loss
 
 
 class LevelStages:
-    """The stages of one level at work, and their builders, by the stage's number."""
+    """The built stages of one level, and their builders, by stage number."""
 
     def __init__(
         self,
@@ -91,8 +91,8 @@ class LevelStages:
     def pre_aggregated(self, source: int, observed: ObservedSource) -> tuple[PreAggregated, ...]:
         """Return the events of a source that were sent as accumulators, by pane.
 
-        The first task leaves out those of partitions that were known: it begins where the last
-        batch ended, so it knows which of them are late.
+        The first task omits those of known partitions: it begins where the last batch ended, so it
+        already knows which are late.
         """
         is_first = self._site.task == 0
         joined = {turn for turn, _ in observed.turns}
@@ -108,7 +108,7 @@ class LevelStages:
         return isinstance(entry, SourceEntry) and entry.source == source
 
     def count_late(self, stage: int, events: int, behind_ns: int) -> None:
-        """Count events that a stage added up as late in the step after its shuffle."""
+        """Count events that a stage aggregated as late in the step after its shuffle."""
         leave = self.plan.stages[stage].exit
         assert isinstance(leave, ToExchange)
         assert leave.pre_aggregated is not None

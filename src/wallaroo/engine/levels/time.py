@@ -1,7 +1,7 @@
-"""Times of a level: of the records that it reads, and its watermarks.
+"""Times of a level: its records' times and its watermarks.
 
-Watermarks follow from what all tasks of level 0 have observed of the sources: for the level's
-blocks, and at the batch's end.
+Watermarks, for blocks and at the batch's end, are derived from the observations of all level-0
+tasks.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Receipts:
         self._time = time
         self._partitions = partitions
         self._carried = carried
-        self._received_ns = received_ns  # one for all records, if their own does not count
+        self._received_ns = received_ns  # one for all records, if theirs are not used
 
     def begin(self, receipt_ms: int, partition: str | int, times: Times | None) -> None:
         """Set the next records' time of receipt; ``times``: of the events, if known."""
@@ -81,7 +81,7 @@ class Receipts:
         return decode if self._carried is None else self._carried.decoding(decode)
 
     def end_partitions(self, ended_of: EndedOf) -> None:
-        """Note that partitions have no events after those read so far."""
+        """Record that partitions have no further events."""
         if not self._how.is_receipt:
             self._partitions.end(ended_of)
 
@@ -115,7 +115,7 @@ def receipts_of(stages: LevelStages, builder: StageBuilder, batch: BatchTime) ->
     name, how = stages.plan.source_times[source]
     turned = _turns(stages, builder.stage)
     partitions = PartitionTimes(builder.time, batch.known(source, name, how), turned)
-    # an unordered source's records are received when they are asked for
+    # an unordered source's records count as received when they are requested
     received_ns = batch.clock_ns if source in batch.unordered else None
     carried = _carried_times(stages, how, builder)
     return Receipts(how, builder.time, partitions, carried, received_ns)
@@ -154,9 +154,9 @@ class LevelTime:
             self._aligned = aligned_sources(self._batch, self._plan.source_times, observed)
 
     def late_pre_aggregated(self) -> Iterator[tuple[int, int, int]]:
-        """Yield events that were added up, and are late by the watermarks before their producer.
+        """Yield aggregated events that are late by the watermarks before their producer.
 
-        Each is the stage that sent them, their number, and by how much they are late.
+        Each item is the sending stage, the number of events, and their lateness.
         """
         if not self._comes_first:
             return
@@ -194,7 +194,7 @@ class LevelTime:
         return self._batch.is_final
 
     def after_ns(self) -> int:
-        """Return the watermark after the batch's input; nothing that has ended holds it back."""
+        """Return the watermark after the batch's input, ignoring whatever has ended."""
         sources = self._plan.source_times
         after = after_batch(self._batch, sources, self._observed)
         return newest_ns(after, sources) if self.is_final else after.watermark_ns

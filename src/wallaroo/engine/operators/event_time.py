@@ -1,4 +1,4 @@
-"""Event times: setting an event's time and advancing its source's watermark.
+"""Assignment of event times, which advance their source's watermark.
 
 Where it runs: pure (in workers), in stages that read a source.  Invariant: an event carries the
 watermark of the events before it.
@@ -21,7 +21,7 @@ Times = Callable[[], Sequence[int]]  # returns the times of records, on demand
 
 
 def build(step: EventTime[Any], site: Site) -> Operator:
-    """Set the time of each event; refuse one before 1980, reject one too far ahead."""
+    """Set the time of each event; fail one before 1980, reject one too far ahead."""
     if step.extractor is None:
         return Operator(site.emit)  # the stage sets the time of receipt
     extract = step.extractor
@@ -88,7 +88,7 @@ class CarriedTimes:
 
         def rejected(payload: Any, error: Exception) -> None:
             self._rejected(payload, error, None)
-            filtered[0] -= 1  # the head will count it as filtered, although it has failed
+            filtered[0] -= 1  # offsets the head's count of it as filtered, since it failed
 
         def decoded(payload: Any) -> Any:
             event_ns = next(self._times)

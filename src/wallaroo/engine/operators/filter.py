@@ -1,7 +1,7 @@
-"""Filters: some of the events that come in go out, unchanged.
+"""Filters: operators that pass some events unchanged.
 
-``latest_per_key`` emits when the batch has no more input, before time advances for the steps behind
-it; keys come in the order of their last events.
+``latest_per_key`` emits when the batch has no more input, before time advances for later steps;
+keys are in the order of their last events.
 """
 
 from __future__ import annotations

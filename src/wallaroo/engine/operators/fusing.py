@@ -1,20 +1,20 @@
-"""Fusing of a chain of closures into one function.
+"""Fusion of a chain of closures into one function.
 
 Each of the closures calls the next one for every event.
 
 A head and the operators behind it are plain closures; each calls its next one as ``emit(key,
-event)``.  ``fused`` puts the body of the next one in the place of that call, and so on to the exit,
-under names of their own.  Then only the user's functions are called per event: a call less per
-step.  The text of the new function is generated from the text of the closures; nothing is written
-twice, and the closures remain what defines the meaning (tests compare both).
+event)``.  ``fused`` replaces each such call by the body of the next closure, with renamed
+variables, up to the exit. Then only the user's functions are called per event: one call less per
+step. The new function is generated from the source of the closures, so no code is duplicated, and
+the closures still define the semantics (tests compare both).
 
-A closure that can be put in the place of its call accepts two arguments, which it does not assign;
-it has no ``return``, no ``yield`` and no function inside, and is written in this package.  Its
-references are bound when its stage is built, and are not bound again later.  Others are called as
-they are: methods, operators that hold events back, wrappers that measure them.
+A closure that can be inlined is written in this package and accepts two arguments, which it does
+not assign; it has no ``return``, ``yield`` or inner function.  Its references are bound when its
+stage is built, and are not bound again later.  Others are called as usual: methods, operators that
+hold events back, measuring wrappers.
 
 The text is compiled once per chain of code and kept; a stage that is built again costs no
-compilation.  Frames of the new function belong to this module, so they are none of the user's.
+compilation.  Frames of the new function belong to this module, so they do not count as the user's.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from typing import Any, TypeVar
 
 from wallaroo.user_code.user_frames import PACKAGE
 
-# the file that stack traces name, with a number: code that distinguishes files by path finds it
-# within the engine
+# file name in stack traces, with a number; its path lies within the engine, for code that
+# distinguishes files by path
 FUSED = "<fused>/wallaroo/engine/"
 NEXT = "emit"  # the name by which closures call the next one
 # limit for a chain that becomes one function: Python bounds the nesting of loops and blocks
@@ -69,7 +69,7 @@ def fused(head: Anything) -> Anything:
 
 
 def _chain(head: Any) -> Iterator[FunctionType]:
-    """Yield the head and the closures that fit into it, in the order of events through them."""
+    """Yield the head and the closures that can be inlined into it, in event order."""
     following = head
     for depth in range(DEPTH_MAX):
         if not isinstance(following, FunctionType) or _text_of(following.__code__) is None:
@@ -98,8 +98,8 @@ class _Text:
     parameters: tuple[str, ...]
     body: tuple[ast.stmt, ...]
     assigned: frozenset[str]
-    bound: tuple[str, ...]  # the names it refers to: free variables and globals, no builtins
-    has_next: bool  # calls the next one in one place
+    bound: tuple[str, ...]  # names it refers to: free variables and globals, not builtins
+    has_next: bool  # calls the next closure exactly once
     fits: bool  # can be inlined
 
 
@@ -133,7 +133,7 @@ def _tree_of(code: CodeType) -> ast.FunctionDef | None:
         return None
     try:
         parsed = ast.parse(textwrap.dedent(inspect.getsource(code)))
-    except (OSError, SyntaxError):  # without its text the package works, too
+    except (OSError, SyntaxError):  # the package also works without its source
         return None
     tree = parsed.body[0]
     is_plain = (
@@ -206,7 +206,7 @@ def _written(body: list[ast.stmt]) -> str:
 
 
 class _Renaming(ast.NodeTransformer):
-    """Renaming of the text at one place of a chain.
+    """Renaming of variables at one place of a chain.
 
     Names that the closure assigns or binds get the place as a suffix; the text of the next closure
     replaces its call.

@@ -1,6 +1,6 @@
 """Operators, and the sites that they are built at.
 
-An operator is one step of a stage at work.  A stage's operators are built from its exit back, so
+An operator executes one step of a stage.  A stage's operators are built from its exit back, so
 that each knows the ``emit`` of the next one when it is built; an event then runs through all of
 them as nested calls.  This is the per-event path: what does not depend on the event is decided when
 the operator is built.
@@ -35,7 +35,7 @@ def no_keys(step: Step) -> Iterable[Key]:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Place at which an operator is built: the next one's ``emit``, and all it works with."""
+    """Place at which an operator is built: the next one's ``emit``, and its resources."""
 
     emit: Emit
     failed: OnError
@@ -45,7 +45,7 @@ class Site:
     # the keys for which a step has committed state, to process them when all input has ended
     keys_of: Callable[[Step], Iterable[Key]] = no_keys
     rejected: OnError | None = None  # accepts events that a source should not have sent
-    # delay of the step's watermark behind its stage's: the delays of the steps before it
+    # delay of the step's watermark behind its stage's: the sum of earlier steps' delays
     watermark_lag_ns: int = 0
     lost: CellOf = uncounted  # counts of the events that leave the step without a result
 
@@ -62,7 +62,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One step of a stage at work.
+    """One executing step of a stage.
 
     ``process`` accepts each event.  When the batch has no more input, ``advance`` is called with
     the stage's watermark (``TIME_MAX`` if all input has ended), then ``end`` if all input has
@@ -79,7 +79,7 @@ class Operator:
 
 
 class Relay:
-    """Exit of an operator that holds events back, which a sample turns to measured steps.
+    """Exit of an operator that holds events back; sampling redirects it.
 
     Only the operators of a batch that is sampled have one: all others call the next step directly.
     """
@@ -93,17 +93,17 @@ class Relay:
         self.emit(key, event)
 
     def turn(self, measured: Emit) -> None:
-        """Turn to the steps of an instrumented copy."""
+        """Switch to the steps of an instrumented copy."""
         self.emit = self._measured = measured
 
     def turn_back(self) -> None:
-        """Turn to the steps that are not measured."""
+        """Switch to the unmeasured steps."""
         self.emit = self.plain
 
     def turn_again(self) -> Emit:
-        """Turn to the last instrumented copy's steps again; return the first of them."""
+        """Switch back to the last instrumented copy's steps; return the first of them."""
         self.emit = self._measured
         return self._measured
 
 
-Build = Callable[[Any, Site], Operator]  # a step of the operator's kind, and its site
+Build = Callable[[Any, Site], Operator]  # arguments: a step of the operator's kind, and its site

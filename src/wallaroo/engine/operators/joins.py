@@ -39,7 +39,7 @@ from wallaroo.steps.windows.range_machine import RangeMachine
 
 
 def build_dedupe(step: Dedupe[Any], site: Site) -> Operator:
-    """Pass on the events that repeat none; write the touched keys at the batch's end."""
+    """Pass on events that are not repeated; write the touched keys at the batch's end."""
     store = site.store_of(step)
     live = Live(store.entries, store.due)
     given = step.function, step.spec, live, site.time, emit_at(site), site.failed
@@ -47,7 +47,7 @@ def build_dedupe(step: Dedupe[Any], site: Site) -> Operator:
 
 
 def build_pairs(step: IntervalJoin[Any], site: Site) -> Operator:
-    """Keep the events that may still meet others; write the new ones at the batch's end."""
+    """Keep events that may still be matched; write the new ones at the batch's end."""
     store = site.store_of(step)
     time = site.time
     over = step.spec.over
@@ -80,7 +80,7 @@ def _operator(machine: Any, live: Live) -> Operator:
 
 
 def build_latest(step: LatestJoin[Any], site: Site) -> Operator:
-    """Keep events until the watermark has passed them; join them in the order of time."""
+    """Keep events until the watermark has passed them; join them in time order."""
     store = site.store_of(step)
     unmatched = site.lost(Loss.UNMATCHED)
     walk: Walk = fused(walking(step.spec, _emit_joined(step, site), unmatched))
@@ -134,7 +134,7 @@ def build_in_order(step: InOrder[Any], site: Site) -> Operator:
 
 
 def build_in_windows(step: WindowJoin[Any], site: Site) -> Operator:
-    """Build windows over the events of both sides, whose results are pairs."""
+    """Build windows over both sides' events that result in pairs."""
     live = live_of(site.store_of(step))
     pairs = Pairs(
         step, emit_at(site, step.watermark_lag_ns), site.failed, site.lost(Loss.UNMATCHED)

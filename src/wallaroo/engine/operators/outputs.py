@@ -1,6 +1,7 @@
 """Outputs of functions: lists, and values that a sink can write.
 
-Where it runs: pure (in workers), off the per-event path: only for what is not a list, or not bytes.
+Where it runs: pure (in workers), off the per-event path: only for outputs that are not lists or
+bytes.
 """
 
 from __future__ import annotations
@@ -15,9 +16,7 @@ def as_list(outputs: Any) -> list[Any]:
     if outputs is None:
         return []
     if isinstance(outputs, (str, bytes, bytearray, dict)) or not hasattr(outputs, "__iter__"):
-        raise TypeError(
-            f"a multi computation must return a list, this one returned {type(outputs).__name__}"
-        )
+        raise TypeError(f"a multi computation must return a list, not {type(outputs).__name__}")
     return list(outputs)
 
 
@@ -27,9 +26,7 @@ def as_bytes(output: Any) -> bytes:
         return output.encode()
     if isinstance(output, (bytes, bytearray, memoryview)):
         return bytes(output)
-    raise TypeError(
-        f"an encoder must return bytes or str, this one returned {type(output).__name__}"
-    )
+    raise TypeError(f"an encoder must return bytes or str, not {type(output).__name__}")
 
 
 def truth_of(answer: object) -> bool:
@@ -43,7 +40,7 @@ def _refuse(coroutine: Coroutine[Any, Any, Any], verb: str) -> NoReturn:
     coroutine.close()  # otherwise Python warns about it as well
     raise TypeError(
         f"it {verb} a coroutine: it called an async function, and a step cannot await; call a "
-        f"function that returns its result"
+        f"synchronous function instead"
     )
 
 
@@ -51,7 +48,7 @@ def as_text(event: Any) -> bytes | str:
     """Return what a sink without an encoder writes.
 
     Bytes and str are written as they are, anything else as its ``str()``.  Raises TypeError for an
-    object that has no text but its address.
+    object whose text is only its address.
     """
     if isinstance(event, (bytes, str)):
         return event

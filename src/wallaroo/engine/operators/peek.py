@@ -1,4 +1,4 @@
-"""A peek: the function sees each event, which is emitted unchanged."""
+"""A peek: a call for each event, which is emitted unchanged."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A state computation with at most one output.
 
-An event and its key's state come in, one or no event goes out.
+An event and its key's state in, at most one event out.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A state computation with several outputs.
 
-An event and its key's state come in, a list goes out.
+An event and its key's state in, a list out.
 """
 
 from __future__ import annotations

@@ -1,19 +1,18 @@
-"""A state computation with timers, expiry, or a function for the end.
+"""A state computation with timers, expiry, or an end function.
 
-The function for the end is called when all input has ended.
+The end function is called when all input has ended.
 
 Invariants:
 
 * A timer in event time is called before the first event of its key that carries a watermark at or
   after the timer's time, and at the latest when a batch ends with such a watermark; a key's timers
-  in the order of their times.  So a key's calls come in the same order however input is cut.
-* While a timer is called, time is what the timer was set for.
+  in the order of their times.  So a key's calls come in the same order however input is divided.
+* While a timer is called, time is the one the timer was set for.
 * State expires at the point at which a timer of that time would be called, after it: later events
-  meet a new object.  By event time, keys that a batch leaves to a later one have no function to
-  call: nothing that is emitted depends on how many keys expire at once.
-* When all input has ended, whatever the watermark of the input has passed comes first, as it would
-  have come in a batch before: so what expires, and what ends, does not depend on where that batch
-  began.
+see a new object. By event time, only keys without an expiry function are deferred to a later batch,
+so output does not depend on how many keys expire at once.
+* When all input has ended, everything that the input's watermark has passed comes first, as in an
+earlier batch: so expiry and end calls do not depend on where the last batch began.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from wallaroo.steps.context import Context
 from wallaroo.steps.kinds import StateComputationMulti
 from wallaroo.steps.losses import Loss
 
-# keys that a task lets expire per step and second since the batch before: some 15 us of work each
+# keys that a task expires per step and second since the previous batch: some 15 us of work each
 # (`benchmarks.event_time.pending expiry`), so that most of a core is left for events;
 # the next batch continues
 EXPIRED_PER_S = 8_000
@@ -45,7 +44,7 @@ PER_NEW_KEY = 2
 def expiring_at_once(elapsed_ns: int, new_keys: int) -> int:
     """Return how many keys may expire in a batch.
 
-    It began ``elapsed_ns`` after the one before, and had ``new_keys`` keys without state.
+    It began ``elapsed_ns`` after the previous one, with ``new_keys`` keys without state.
 
     >>> [expiring_at_once(seconds * 10**9, 0) for seconds in (0, 1, 60)]
     [1000, 8000, 50000]
@@ -172,7 +171,7 @@ class _Timed:
         return Operator(timed, self._advance, None, self._work.end)
 
     def _expiring(self, process: Emit) -> Emit:
-        """Let state expire before an event reaches it; note the event as its use."""
+        """Expire state before an event reaches it; record the event as its last use."""
         if self._step.expires_by_event_time:
             return self._expiring_by_event_time(process)
         return self._expiring_by_clock(process)
@@ -222,7 +221,7 @@ class _Timed:
     # -- timers
 
     def set(self, key: Key, name: str, at_ns: int, processing: bool) -> None:
-        """Set a timer; one that was called when all input had ended is not called again."""
+        """Set a timer; one called at the end of all input is not called again."""
         if (key, name) not in self._ended:
             self._timers.set(key, name, at_ns, processing)
 
@@ -272,7 +271,7 @@ class _Timed:
             else:
                 self._expire_until(due.key, due.time_ns)
             self._call(due.key, name, due.time_ns, due.added_at_ns)
-            timers.write()  # timers set by the call may be due, too
+            timers.write()  # timers set by the call may be due as well
         clock_ns = self._site.time.clock_ns
         self._book.by_clock = True
         for due in self._store.due_processing.take(clock_ns):
@@ -291,7 +290,7 @@ class _Timed:
         return state
 
     def _expire_before(self, key: Key, used: int) -> None:
-        """Let the state of a key expire before its current event is processed."""
+        """Expire a key's state before its current event is processed."""
         time = self._site.time
         event_ns = time.event_ns
         watermark_ns = time.watermark_ns
@@ -300,7 +299,7 @@ class _Timed:
         time.watermark_ns = watermark_ns
 
     def _expire_until(self, key: Key, time_ns: int) -> None:
-        """Let the state of a key expire if it is due before the time of a timer."""
+        """Expire a key's state if it is due before a timer's time."""
         if not self._step.expires_by_event_time:
             return
         used = self._expiring_state.used_ns(key)
@@ -325,7 +324,8 @@ class _Timed:
             state.read_ahead(row.group, keys)
             for key in keys.values():
                 used_ns = state.used_ns(key)
-                if used_ns is None and state.has(key):  # it was used by other times: they begin
+                # its last use is by the other kind of time: start afresh
+                if used_ns is None and state.has(key):
                     state.upgrade(key)
                     used_ns = state.last_use[key] = passed
                 if used_ns is None:

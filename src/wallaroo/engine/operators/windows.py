@@ -1,4 +1,4 @@
-"""Windows: events of a key in, a result per window out.
+"""Windows: a key's events in, a result per window out.
 
 Their logic is in ``wallaroo.steps.windows``; this connects it to the engine's entries and time.
 """
@@ -46,7 +46,7 @@ def machine_of(spec: WindowSpec, context: MachineContext, fired_at: int) -> Mach
 
 
 def build(step: WindowStep[Any, Any], site: Site) -> Operator:
-    """Fire windows as the stage's watermark passes them; write touched ones at the batch's end."""
+    """Fire windows as the watermark passes them; write touched ones at the batch's end."""
     store = site.store_of(step)
     live = live_of(store)
     context = MachineContext(
@@ -72,7 +72,7 @@ def _calls_of(step: WindowStep[Any, Any]) -> BoundAggregation:
     is_checked = step.on_error != STOP
     calls = calls_of(step.aggregation, is_checked=is_checked)
     if is_checked and isinstance(step.spec, SessionWindowSpec):
-        # sessions that an event joins stay as they are if it fails
+        # an event that fails leaves the sessions it would join unchanged
         calls = replace(calls, absorb=calls.combine)
     if not step.with_window:
         return calls
@@ -99,7 +99,7 @@ def late_of(step: Any, site: Site) -> Late | None:
 
 
 def emit_at(site: Site, watermark_lag_ns: int = 0) -> Callable[[Any, Any, int, int], None]:
-    """Return a function that emits at a result's time, this far behind the watermark."""
+    """Return a function that emits at a result's time, with the watermark this far behind."""
     time = site.time
     emit = site.emit
 

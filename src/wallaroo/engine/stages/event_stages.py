@@ -101,7 +101,7 @@ class EventStageBuilder:
         site = self.site
         step = leave.pre_aggregated
         if step is not None and not self.has_rows:
-            # what only an application's own ``serialize`` can pack is not copied
+            # events that only an application's own ``serialize`` can pack are not copied
             is_packed = site.packing.kind is Kind.SERIALIZED
             step = None if is_packed or not site.reductions.is_worth_it(step) else step
         packing = FRAMES if leave.is_raw else site.packing
@@ -200,7 +200,7 @@ class EventStageBuilder:
         return build_operator(step, site)
 
     def fused(self, head: Head) -> Head:
-        """Return the head with all that follows it in one function."""
+        """Return the head fused with everything after it."""
         return fused(head)
 
     # --- the output: the function that takes events out of the stage ---
@@ -322,7 +322,7 @@ class EventStageBuilder:
         return decode_timed(decoder, emit, failed, self.time, filtered)
 
     def decoding(self, block: Block) -> tuple[Decoder[Any], OnError]:
-        """Return the decoder of a block's frames, and the handler of those it cannot decode."""
+        """Return the decoder of a block's frames, and the handler of undecodable ones."""
         producer = self.site.plan.stages[block.origin]
         decoder = source_of(self.site.plan, producer).decoder
         return decoder, explained(decoder, self.site.policy(producer)(decoder))
@@ -344,10 +344,10 @@ def source_of(plan: Plan, stage: Stage) -> SourcePlan:
 
 
 def producer_of(plan: Plan, stage: Stage) -> Step:
-    """Return the step that returned the events that leave the stage.
+    """Return the step whose results leave the stage.
 
-    It is the one to name for an event that cannot leave.  If several meet in a stage without steps,
-    it is one of them.
+    Errors name it for an event that cannot be sent. If several meet in a stage without steps, it is
+    one of them.
     """
     for step in reversed(stage.steps):
         if not isinstance(step, EventTime):  # which passes events on
@@ -365,7 +365,7 @@ def producer_of(plan: Plan, stage: Stage) -> Step:
 
 
 def _may_change(plan: Plan, branch: Stage) -> bool:
-    """Return whether user functions get a branch's events, which they may change."""
+    """Return whether user functions receive a branch's events and may change them."""
     leave = branch.exit
     if isinstance(leave, ToSinks):
         return bool(branch.steps) or any(_is_of_user(plan.sinks[s].encoder) for s in leave.sinks)

@@ -43,7 +43,7 @@ class SplitFrames:
 
 
 def explained(decoder: Decoder[Any], failed: OnError) -> OnError:
-    """Return the handler of payloads that ``decoder.quick`` has failed for.
+    """Return the handler of payloads for which ``decoder.quick`` failed.
 
     It passes on the error with which the decoder itself fails.
     """
@@ -150,9 +150,9 @@ def ship_by_declared_key(
 ) -> Callable[[Payloads], None]:
     """Return the head of a source stage whose decoder finds the key without decoding.
 
-    A payload whose key has not been seen goes through ``ship_decoded``, the head that decodes: so
-    the key of the first event of each key is compared with the one that the extractor returns for
-    it, and a payload that is too short to have a key is found.
+    A payload with a new key goes through ``ship_decoded``, the head that decodes: so the key of
+    each key's first event is compared with the extractor's, and a payload too short to have a key
+    is detected.
     """
     check = _key_check(decoder, extractor, ship_decoded)
     if decoder.key_of is not None:
@@ -185,7 +185,7 @@ def _ship_by_function(
             try:
                 key = key_of(payload)
                 normal_key, keys, values, _ = routes[key]
-            except Exception:  # a new key, or none: decoding decides
+            except Exception:  # a new or invalid key: decoding decides
                 check(payload)
                 continue
             if normal_key is None:  # numbers: 1, 1.0 and True are equal

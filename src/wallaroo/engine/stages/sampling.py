@@ -2,17 +2,16 @@
 
 An instrumented copy of the stage is built for one sample; its steps are wrapped in clock readings.
 
-The stage that processes all other events has no clock in it and does not know of this module.  The
+The stage that processes all other events has no clock and does not depend on this module.  The
 instrumented copy feeds the same exchanges, state objects and sinks, so a sampled event is processed
 like any other.  An operator that holds events back until the watermark moves exists once: the copy
-shares it, and turns its exit (``Relay``) to the measured steps after it.  Where it emits as the
-watermark advances, the first events are measured, and scaled to all by the time that these took.
-Only in batches that are sampled do such operators have a relay.  A stage that collects rows until
-the batch ends has no copy.  The branches of a stage have copies of their own; those that cannot
-have one are measured as a whole, and their time is attributed to no step.  Time is split as
-follows: a step's function calls the next step's, so a wrapper measures everything downstream as
-well; the difference of two neighbours is the step's own time.  The cost of the wrappers themselves
-is measured on an empty function and subtracted.
+shares it, and redirects its exit (``Relay``) to the measured steps after it.  If it emits as the
+watermark advances, the first events are measured, and scaled to all by elapsed time. Such operators
+have a relay only in sampled batches.  A stage that collects rows until the batch ends has no copy.
+The branches of a stage have copies of their own; those without one are measured as a whole, their
+time attributed to no step.  Time is split as follows: a step's function calls the next step's, so a
+wrapper measures everything downstream as well; the difference of two neighbours is the step's own
+time.  The cost of the wrappers themselves is measured on an empty function and subtracted.
 """
 
 from __future__ import annotations
@@ -60,10 +59,10 @@ class StageSample:
     keys: tuple[tuple[str, int], ...] = ()  # the most frequent ones
     other_keys: int = 0  # events whose keys are not listed
     groups: dict[int, int] = field(default_factory=dict)  # key group -> events
-    # the keys that needed most time in the stage's steps, with nanoseconds
+    # the keys that took the most time in the stage's steps, in nanoseconds
     slow_keys: tuple[tuple[str, int], ...] = ()
     other_ns: int = 0  # time of keys that are not listed
-    fed: int = -1  # the stage that was fed, if this is a branch
+    fed: int = -1  # for a branch, the stage that was fed
 
     @property
     def head(self) -> int:
@@ -72,7 +71,7 @@ class StageSample:
 
 
 class StageTimer:
-    """Wrappers of one copy's operators, measured once; ``is_whole``: a stage without a copy."""
+    """Timing wrappers of one copy's operators; ``is_whole``: without a copy."""
 
     def __init__(
         self,
@@ -116,7 +115,7 @@ class StageTimer:
         return timed
 
     def _around_first(self, emit: Emit) -> Emit:
-        """Measure the first operator after a shuffle, by key as well."""
+        """Measure the first operator after a shuffle, also by key."""
         clock = self._clock
         calls = self._calls
         inclusive_ns = self._inclusive_ns
@@ -137,8 +136,8 @@ class StageTimer:
     ) -> tuple[StageSample, ...]:
         """Run the instrumented copy's head over ``events`` events; return the samples.
 
-        ``keys`` are the keys of the events, if they have some.  There is a sample of the stage, and
-        one of each of its branches that has an instrumented copy.
+        ``keys`` are the events' keys, if any. There is a sample of the stage, and of each branch
+        with an instrumented copy.
         """
         self._calibrate()
         began = self._clock()
@@ -162,9 +161,9 @@ class StageTimer:
     def measure_end(
         self, place: int, relays: Mapping[int, Relay], advance: Callable[[], None]
     ) -> tuple[StageSample, ...]:
-        """Advance an operator with the first events that it emits measured; return samples.
+        """Advance an operator, measuring the first events that it emits; return samples.
 
-        There is one of the stage, and one of each of its branches that has an instrumented copy.
+        There is one of the stage, and one of each branch with an instrumented copy.
         """
         self._calibrate()
         exits = _MeasuredExits(relays, place, self._clock)
@@ -186,7 +185,7 @@ class StageTimer:
             yield from branch._samples_of_branches(fed, events)
 
     def _steps(self, took_ns: int, events: int) -> tuple[StepSample, ...]:
-        """Return each step's own time: that of its wrapper less that of what comes after it."""
+        """Return each step's own time: its wrapper's minus that of the steps after it."""
         branches_ns = sum(branch._inclusive_ns[0] for branch in self._branches)
         branches_calls = sum(branch._calls[0] for branch in self._branches)
         inclusive_ns = [took_ns, *self._inclusive_ns, branches_ns]
@@ -228,7 +227,7 @@ class StageTimer:
 
 
 class _MeasuredExits:
-    """Relays of a stage, turned to a copy until the operator at ``place`` has emitted enough."""
+    """Relays of a stage, switched to a copy until ``place`` has emitted enough."""
 
     def __init__(self, relays: Mapping[int, Relay], place: int, clock: Clock):
         self._relays = relays

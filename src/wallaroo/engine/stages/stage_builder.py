@@ -1,8 +1,8 @@
 """Interface of the builders of stages.
 
-A stage's builder is chosen once, by what flows in the stage: events one by one
-(``engine/stages/event_stages.py``), or rows by the block, too (``engine/columnar/stages.py``).  A
-level knows no other difference between the two.
+A stage's builder is chosen once, by whether only events flow in it
+(``engine/stages/event_stages.py``) or also blocks of rows (``engine/columnar/stages.py``). Nothing
+else in a level depends on it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class LevelSite:
     plan: Plan
     packing: Packing
     task: int
-    owners: tuple[int, ...]  # the task of the next level that owns each key group
+    owners: tuple[int, ...]  # by key group: the owning task of the next level
     policy: Callable[[Stage], Policy]
     reading: Reading
     outputs: dict[int, list[bytes]]
@@ -68,7 +68,7 @@ class LevelSite:
 
 
 class Outgoing(Protocol):
-    """Buckets of events, or of rows, on their way through a shuffle."""
+    """Buckets of events or rows to be shuffled."""
 
     def turn(self, partition: str) -> None:
         """Attribute the events from here on to this partition of the stage's source."""
@@ -87,21 +87,20 @@ class FrameReader(Protocol):
         """Accept a run of whole frames; return their number."""
 
     def flush(self) -> None:
-        """Emit the frames that wait for others."""
+        """Emit the waiting frames."""
 
 
 @dataclass(frozen=True, slots=True)
 class BuiltStage:
-    """A stage at work.
+    """A running stage.
 
-    ``emit`` passes events to its first operator; the hooks of its operators are called in the order
-    in which events pass them.
+    ``emit`` passes events to its first operator; its operators' hooks are called in event order.
     """
 
     emit: Emit
     time: StageTime
     operators: tuple[Operator, ...]
-    watermark_lags_ns: tuple[int, ...]  # by operator: behind the watermark of ``time``
+    watermark_lags_ns: tuple[int, ...]  # by operator: lag behind the watermark of ``time``
     flushes: tuple[Callable[[], None], ...]
     # by place: the exits of operators that hold events back, if the batch is sampled
     relays: Mapping[int, Relay] = field(default_factory=dict)
@@ -148,8 +147,8 @@ class BuiltStage:
 class StageBuilder(Protocol):
     """Builder of one stage of one task, and of the heads that feed it.
 
-    ``stage`` has the borders between events and rows among its steps; ``exchange`` is the one that
-    it leaves through, if its exit is one.
+    ``stage`` includes the borders between events and rows among its steps; ``exchange`` is its
+    exit, if that is an exchange.
     """
 
     stage: Stage
@@ -167,10 +166,10 @@ class StageBuilder(Protocol):
     def instrumented(
         self, built: BuiltStage, branches: Sequence[Emit], around: Around
     ) -> BuiltStage:
-        """Build it another time, measured by ``around``; turn the relays of ``built`` to it."""
+        """Build an instrumented copy wrapped by ``around``; switch ``built``'s relays to it."""
 
     def fused(self, head: Head) -> Head:
-        """Return the head with all that follows it in one function, if that saves calls."""
+        """Return the head fused with everything after it, if that saves calls."""
 
     def payload_reader(
         self, emit: Emit, decode: Callable[[Any], Any]

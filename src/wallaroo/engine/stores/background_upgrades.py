@@ -1,7 +1,7 @@
-"""Upgrade of stored state objects that no event meets: a bounded portion per task and batch.
+"""Background upgrade of stored state objects, in bounded portions.
 
-The invariant: what is left is found in the stored objects themselves.  A portion is written with
-its batch's commit or not at all, so that a run that begins again finds the objects that are left.
+The invariant: the stored objects themselves show which are left. A portion is written with its
+batch's commit or not at all, so a restarted run finds the rest.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from wallaroo.engine.stores.last_use import without_last_use
 from wallaroo.steps.state_versions import Evolution
 from wallaroo.user_code.compact_pickles import pickled_by_values
 
-# prices of old objects besides that of looking at one, which is a unit, some 4 us
+# costs of old objects in units of inspecting one, some 4 us
 UNITS_PER_COUNT = 2
 UNITS_PER_UPGRADE = 10
 BYTES_PER_UNIT = 512
 
-# yields at most so many encoded keys and states of a key group, after one of its keys
+# yields up to this many encoded keys and states of a key group, after a given key
 Scan = Callable[[int, bytes, int], Iterator[tuple[bytes, bytes]]]
 
 
 @pickled_by_values
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """The part of one step's stored objects that the tasks of a batch look at.
+    """The part of one step's stored objects that a batch's tasks inspect.
 
-    ``cursors``: by key group with objects to look at, the encoded key after which to continue;
+    ``cursors``: by key group still to inspect, the encoded key after which to continue;
     ``units``: how much each task does; ``is_count``: old objects are counted only.
     """
 
@@ -50,7 +50,7 @@ class Reached(NamedTuple):
 
 
 def is_old(state: KeyedState, packing: Packing, evolution: Evolution) -> Callable[[bytes], bool]:
-    """Return a function that finds whether a step would store an object in another form now."""
+    """Return a predicate: whether a step would now store an object in another form."""
     is_outdated = outdated(state.step, packing, evolution)
     if packing.dumps is PICKLED.dumps:
         return is_outdated
@@ -65,9 +65,9 @@ def upgrade_portion(
     scan: Scan,
     read: Read,
 ) -> dict[int, Reached]:
-    """Do a task's part of a portion: load old objects of its key groups, which are then written.
+    """Process a task's part of a portion: load its old objects, which are then written.
 
-    ``scan`` may show objects of an earlier commit than ``read`` does.  Raises UserCodeError if an
+    ``scan`` may return objects of an earlier commit than ``read``.  Raises UserCodeError if an
     object cannot be upgraded.
     """
     reached: dict[int, Reached] = {}

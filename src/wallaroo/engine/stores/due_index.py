@@ -1,14 +1,13 @@
-"""Index of what is due at which time, of one step in one batch.
+"""Index of one step's due entries by time, for one batch.
 
-Its rows (time, key, sub) are found in this order.  They are those of one task.
+Its rows (time, key, sub), those of one task, are scanned in this order.
 
-Rows that only ``take`` removes may be stored in *chunks*: those of a key group that a batch adds,
-and that are due at about the same time, as one record under the time of the first.  When that is
-due all of them are read, and those that are not due yet are written again in smaller chunks.  A
-chunk's rows are at most a ``SPREAD``th of the time apart that the first one still waits: so a row
-is written again a few times at most, however many there are.
+Rows that only ``take`` removes may be stored in *chunks*: rows of a key group that a batch adds and
+that are due at about the same time form one record under the first one's time. When that is due,
+all are read, and those not yet due are rewritten in smaller chunks. A chunk spans at most a
+``SPREAD``th of the first row's remaining wait, so a row is rewritten only a few times.
 
-Invariant: reads show the committed rows with the batch's own changes on top; nothing is written
+Invariant: reads see the committed rows with the batch's own changes on top; nothing is written
 before the batch's end, when ``changes`` yields the differences.
 """
 
@@ -36,13 +35,13 @@ from wallaroo.engine.stores.sorted_state import Change, EntryReader, Groups
 SPREAD = 16
 CHUNK_MAX = 256  # rows
 TIME_BYTES = 8
-CHUNK = b"\x00\x00"  # in the place of the length of a row's key, which is never 0
+CHUNK = b"\x00\x00"  # replaces the length of a row's key, which is never 0
 _DIGEST_BYTES = 8
 Row = tuple[bytes, bytes]  # its stored key and value
 
 
 class Due(NamedTuple):
-    """An entry that is due at a time."""
+    """An entry due at a time."""
 
     time_ns: int
     key: Key
@@ -52,12 +51,12 @@ class Due(NamedTuple):
 
 
 def is_chunk(stored: bytes) -> bool:
-    """Return whether a stored key is that of a chunk."""
+    """Return whether a stored key belongs to a chunk."""
     return stored[TIME_BYTES : TIME_BYTES + len(CHUNK)] == CHUNK
 
 
 class DueIndex:
-    """Index of what is due.  ``has_chunks``: rows are not discarded, and may be added again."""
+    """Index of due entries; ``has_chunks``: rows are never discarded, but may be re-added."""
 
     def __init__(self, reader: EntryReader, groups: Groups, *, has_chunks: bool = False):
         self._reader = reader
@@ -65,14 +64,14 @@ class DueIndex:
         self._has_chunks = has_chunks
         # rows added or taken in this batch, by stored key, and whether a commit has the row
         self._rows: dict[bytes, Due | None] = {}
-        self._is_stored: dict[bytes, bool] = {}  # only for rows for which it is known
+        self._is_stored: dict[bytes, bool] = {}  # only for rows known to be stored or not
         self._group_of: dict[bytes, int] = {}
         self._added: list[bytes] = []  # a heap of stored keys; some of the rows may be gone
         self._left = encode_time(TIME_MIN)  # all stored rows before it were taken
         self._passed = TIME_MIN  # all rows up to it were
 
     def add(self, time_ns: int, key: Key, sub: Sub, added_at_ns: int = TIME_MIN) -> None:
-        """Note that ``sub`` of ``key`` is due at a time; a repeated call changes nothing."""
+        """Add ``sub`` of ``key`` at its due time; a repeated call changes nothing."""
         group, encoded = self._groups.locate(key)
         self._add(due_key(time_ns, encoded, sub), group, Due(time_ns, key, sub, added_at_ns))
 
@@ -82,14 +81,14 @@ class DueIndex:
         heapq.heappush(self._added, stored)
 
     def discard(self, time_ns: int, key: Key, sub: Sub) -> None:
-        """Remove a row, if it is there."""
+        """Remove a row, if present."""
         group, encoded = self._groups.locate(key)
         stored = due_key(time_ns, encoded, sub)
         self._group_of[stored] = group
         self._rows[stored] = None
 
     def take(self, up_to_ns: int) -> Iterator[Due]:
-        """Yield and remove, in order, all that is due by a time, with rows added meanwhile."""
+        """Yield and remove, in order, all entries due by a time, including rows added meanwhile."""
         committed = self._committed(up_to_ns)
         following = next(committed, None)
         end = encode_time(up_to_ns)
@@ -169,7 +168,7 @@ class DueIndex:
         return join_key(encoded, encode_time(due.added_at_ns))
 
     def _chunks(self, rows: Iterable[Row]) -> Iterator[list[Row]]:
-        """Split rows, which are in order, where they are due at too different times."""
+        """Split ordered rows into runs with similar due times."""
         chunk: list[Row] = []
         last = b""
         for row in rows:
@@ -190,7 +189,7 @@ class DueIndex:
             touched.clear()
 
     def _was_stored(self, stored: bytes) -> bool:
-        """Return whether a commit has a row; look it up only if it is gone now."""
+        """Return whether a commit has a row; look it up only if it was removed."""
         known = self._is_stored.get(stored)
         if known is None:
             known = self._reader.get(self._group_of[stored], stored) is not None

@@ -1,8 +1,7 @@
-"""State objects stored by an earlier version of their class: filled in, or upgraded.
+"""State objects of earlier class versions, completed or upgraded on loading.
 
-The invariant: the stored form of a pickled state is a pickle of that very state.  The version of
-its class, if it declares one, is pushed and popped again at its beginning, so that all readers of
-states can read these as well.
+The invariant: a stored pickled state is a pickle of that very state. A declared class version is
+pushed and popped at its start, so that any reader of states can read it.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def stored_version(stored: bytes) -> int:
     >>> stored_version(pickle.dumps("state", 5))
     1
     """
-    # a last use in front takes the place of the pickle's own first bytes
+    # a leading last use replaces the pickle's own first bytes
     at = _LAST_USE_BYTES - len(_PICKLE) if stored.startswith(_LAST_USE) else 0
     if len(stored) < at + _MARK.size:
         return FIRST
@@ -86,7 +85,7 @@ def _without_holder(step: Step, packing: Packing) -> Packing:
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """The attributes of a new object that stored ones should have, by their place."""
+    """Attributes of a new object that stored ones should have."""
 
     plain: frozenset[str]
     slots: tuple[str, ...]
@@ -100,7 +99,7 @@ class Attributes:
 def attributes_of(make: Callable[[], Any], dumps: Dumps, loads: Loads) -> Attributes:
     """Return the attributes that a new object has after it was stored.
 
-    A class may leave some out, and create them again by itself.
+    A class may omit some and recreate them itself.
     """
     new = make()
     stored = fields_of(loads(dumps(new)))
@@ -109,7 +108,7 @@ def attributes_of(make: Callable[[], Any], dumps: Dumps, loads: Loads) -> Attrib
 
 
 def filling(cls: Any, make: Callable[[], Any], packing: Packing) -> Loads:
-    """Return a function that unpacks an object and adds what a new one has and it lacks."""
+    """Return a function that unpacks an object and adds missing attributes of a new one."""
     loads = packing.loads
     attributes: Attributes | None = None
 
@@ -137,9 +136,9 @@ def filling(cls: Any, make: Callable[[], Any], packing: Packing) -> Loads:
 
 
 def _of_another_kind(raw: bytes, make: Callable[[], Any], attributes: Attributes) -> Any:
-    """Return an object that pydantic pickled and would not now, or the reverse, by its attributes.
+    """Rebuild an object from its attributes if it became, or ceased to be, a pydantic model.
 
-    None: it has none of a new object's.
+    Return None if it has none of a new object's.
     """
     stored = stored_fields(raw)[1]
     names = [name for name in (*attributes.plain, *attributes.slots) if name in stored]
@@ -152,7 +151,7 @@ def _of_another_kind(raw: bytes, make: Callable[[], Any], attributes: Attributes
 
 
 def outdated(step: Step, packing: Packing, evolution: Evolution) -> Callable[[bytes], bool]:
-    """Return a function that finds whether ``evolving`` changes a stored object."""
+    """Return a predicate: whether ``evolving`` changes a stored object."""
     cls: Any = getattr(step, "state_class", object)
     version = version_of(cls)
     lacks = lacking(step, packing) if evolution.may_lack else None
@@ -167,7 +166,7 @@ def outdated(step: Step, packing: Packing, evolution: Evolution) -> Callable[[by
 
 
 def lacking(step: Step, packing: Packing) -> Callable[[bytes], bool]:
-    """Return a function that finds whether an object lacks attributes, or cannot be read."""
+    """Return a predicate: whether an object lacks attributes or cannot be read."""
     cls: Any = getattr(step, "state_class", object)
     packing = _without_holder(step, packing)
     attributes = attributes_of(state_maker(step), packing.dumps, packing.loads)
@@ -183,7 +182,7 @@ def lacking(step: Step, packing: Packing) -> Callable[[bytes], bool]:
 
 
 def lacking_all(step: Step, packing: Packing) -> Callable[[Any], bool]:
-    """Return a function that finds whether an object has nothing of what a new one has."""
+    """Return a predicate: whether an object has no attribute of a new one."""
     cls: Any = getattr(step, "state_class", object)
     packing = _without_holder(step, packing)
     attributes = attributes_of(state_maker(step), packing.dumps, packing.loads)
@@ -191,7 +190,7 @@ def lacking_all(step: Step, packing: Packing) -> Callable[[Any], bool]:
 
 
 def missing_of(state: Any, cls: type[Any], attributes: Attributes) -> tuple[str, ...]:
-    """Return the attributes that an object lacks; none if it is of another class."""
+    """Return the attributes that an object lacks; empty if it is of another class."""
     if not isinstance(state, cls):
         return ()
     missing = tuple(name for name in attributes.slots if not hasattr(state, name))
@@ -209,7 +208,7 @@ def fill(state: Any, make: Callable[[], Any], missing: tuple[str, ...]) -> None:
 
 
 def _without_gone_slots(cls: type[Any], raw: bytes, attributes: Attributes) -> Any:
-    """Return an object without the slots that its class no longer has; None if it has none."""
+    """Return an object without slots that its class dropped; None if there are none."""
     name, fields = stored_fields(raw)
     if not attributes.slots or name.rpartition(".")[2] != cls.__name__:
         return None
@@ -234,7 +233,7 @@ class _Upgrades:
         self._orders = dict(evolution.orders)
 
     def loads(self, raw: bytes) -> Any:
-        """Return the object, by its upgrade function if it is of an older version."""
+        """Return the object, upgraded if it is of an older version."""
         version = stored_version(raw)
         return self._loads(raw) if version == self._version else self._upgraded(raw, version)
 
@@ -253,5 +252,5 @@ class _Upgrades:
             )
         state = upgrade.function(stored_fields(raw, self._orders.get(version, ()))[1])
         if not isinstance(state, self._class):
-            raise CheckpointError(f"the upgrade returned {state!r}, which is no {name}")
+            raise CheckpointError(f"the upgrade returned {state!r}, not a {name}")
         return state

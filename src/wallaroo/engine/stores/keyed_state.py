@@ -23,7 +23,7 @@ Read = Callable[[Key], bytes | None]
 
 @runtime_checkable
 class BulkRead(Protocol):
-    """A ``Read`` that reads many keys of one key group for less."""
+    """``Read`` with a cheaper bulk read of one key group."""
 
     def __call__(self, key: Key) -> bytes | None:
         """Return the stored state of one key."""
@@ -33,7 +33,7 @@ class BulkRead(Protocol):
 
 
 class KeyedState:
-    """A step's state by key; ``live``: those touched; ``load`` adds one, ``drop`` removes it."""
+    """A step's state by key; ``live``: touched states; ``load`` adds one, ``drop`` removes it."""
 
     def __init__(
         self, step: Step, read: Read, packing: Packing, evolution: Evolution | None = None
@@ -44,7 +44,7 @@ class KeyedState:
         self._dropped: dict[Key, None] = {}  # in the order of dropping
         self._read = read
         self._dumps, loads = evolving(step, packing, evolution)
-        # a pickle pops a last use by itself
+        # the pickle itself pops a last use
         self._is_pickled = packing.loads is PICKLED.loads
         self._loads = loads if self._is_pickled else lambda stored: loads(without_last_use(stored))
         self._make = state_maker(step)
@@ -64,12 +64,12 @@ class KeyedState:
         return state
 
     def upgrade(self, key: Key) -> None:
-        """Load the stored state of a key, unless the batch has met it, so that it is written."""
+        """Load a key's stored state for writing, unless the batch already has."""
         if key not in self.live and key not in self._dropped:
             self.load(key)
 
     def drop(self, key: Key) -> None:
-        """Remove the state of a key; its next event meets a new object."""
+        """Remove a key's state; its next event sees a new object."""
         self.live.pop(key, None)
         self._dropped[key] = None
 
@@ -84,8 +84,7 @@ class KeyedState:
     def changes(self) -> Iterator[tuple[Key, bytes | None]]:
         """Yield key and pickled state of every touched key whose bytes have changed.
 
-        They are compared with the stored ones.  None replaces the bytes if a stored state was
-        dropped.
+        They are compared with the stored ones. The bytes are None if a stored state was dropped.
         """
         for key, state in self.live.items():
             raw = self.packed(key, state)

@@ -1,16 +1,15 @@
-"""Stored form of a state that expires: with the time of its last use.
+"""Stored form of expiring state, with the time of its last use.
 
-Invariant: the stored form of a pickled state is a pickle of that very state.  The time is pushed
-and popped again at its beginning, so that all readers of states can read these as well, and an
-expiry finds the time without unpickling the state.
+Invariant: a stored pickled state is a pickle of that very state. The time is pushed and popped at
+its start, so that any reader of states can read it, and expiry finds the time without unpickling.
 
-A step may gain a ``ttl``, or lose it, between two runs.  So a stored state may lack the time: its
-next event is its first use.  And it may have one that no longer counts.
+A step may gain or lose a ``ttl`` between two runs. So a stored state may lack the time, and its
+next event is its first use; or it may have one that no longer counts.
 
-A step's times are of one kind, by the clock or by event time, until its ``ttl_time`` changes.  Then
-the new ones are marked: a time that is marked as those of the present kind are not is of the other
-one, and does not count.  Times are within ``TIME_LIMIT_NS`` of 1970, so that a mark, which moves
-them away from 1970 by as much, needs no further bytes.
+A step's times are of one kind, by the clock or by event time, until its ``ttl_time`` changes. Then
+new ones are marked: a time whose mark differs from the present kind's does not count. Times are
+within ``TIME_LIMIT_NS`` of 1970; a mark moves them away from 1970 by that amount and needs no extra
+bytes.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def with_last_use(
 ) -> bytes:
     """Return a packed state as it is stored.
 
-    The bytes of an application's own ``serialize`` are kept as they are, whatever they begin with.
+    The bytes of an application's own ``serialize`` are left unchanged.
 
     >>> import pickle
     >>> pickle.loads(with_last_use(pickle.dumps("state", 5), 7))
@@ -45,10 +44,9 @@ def with_last_use(
 
 
 def last_use_of(stored: bytes, *, is_marked: bool = False) -> int | None:
-    """Return the time of a stored state's last use; None if no event used it since it expires.
+    """Return the time of a stored state's last use; None if it has no valid one.
 
-    So it is if the time is of another kind than those that are marked, or not, as ``is_marked``
-    says.
+    A time is invalid if its mark differs from ``is_marked``: it is of the other kind.
     """
     if not _has_last_use(stored):
         return None

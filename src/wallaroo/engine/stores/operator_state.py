@@ -1,12 +1,11 @@
 """The store of a step that keeps entries (``Step.keeps_entries``).
 
-It belongs to one task of one batch, and is kept besides the step's state.
+It belongs to one task of one batch, and is separate from the step's state.
 
-* ``entries``: values under (key, sub).  Only values that were touched in the batch are written, and
-  of those only the ones whose bytes differ.
-* ``due``: what is due in event time, and ``due_processing``: in processing time.  Both are found in
-  the order of time, by a range scan: no operation visits all keys.
-* ``expiry``: when state expires, by the time that the step's state expires by.
+* ``entries``: values under (key, sub).  Only touched values whose bytes differ are written.
+* ``due``: what is due in event time, and ``due_processing``: in processing time.  Both are
+range-scanned in time order: no operation visits all keys.
+* ``expiry``: when state expires, in the step's kind of time.
 * ``panes``: accumulators of windows, if the step's are stored by pane; else None.
 """
 
@@ -60,7 +59,7 @@ class OperatorState:
         self.expiry = TTLIndex(open_reader(EXPIRY), groups)
 
     def loads(self, packed: bytes) -> Any:
-        """Return a value that is packed within an entry."""
+        """Return a value packed within an entry."""
         try:
             return self._loads(packed)
         except Exception as error:

@@ -1,9 +1,9 @@
 """Accumulators of one step's windows in one batch, stored by pane.
 
-They are those of one task.  Panes have names whose bytes sort as the times at which they are due:
-so what is due lies together, and needs no rows of an index.
+They are those of one task.  Pane names sort by due time, so due panes are adjacent and need no
+index.
 
-Invariant: reads show the committed entries; nothing is written before the batch's end.
+Invariant: reads see the committed entries; nothing is written before the batch's end.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class PaneState:
         self._removed: list[tuple[bytes, Collection[Key]]] = []
 
     def get(self, name: bytes, key: Key) -> Any:
-        """Return the committed value, None if there is none."""
+        """Return the committed value; None if there is none."""
         group, encoded = self._groups.locate(key)
         stored = name + key_prefix(encoded)
         raw = self._reader.get(group, stored)

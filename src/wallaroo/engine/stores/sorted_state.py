@@ -1,8 +1,8 @@
-"""Ordered entries of one step in one batch: a key has any number of values, each stored by itself.
+"""Ordered entries of one step in one batch, each stored separately.
 
 They are those of one task.
 
-Invariant: reads show the committed entries with the batch's own changes on top; nothing is written
+Invariant: reads see the committed entries with the batch's own changes on top; nothing is written
 before the batch's end, when ``changes`` yields the differences.
 """
 
@@ -43,12 +43,12 @@ def namespace(step: str, kind: str) -> str:
 
 
 def raised(error: Exception) -> NoReturn:
-    """Raise the error as it is."""
+    """Raise the error unchanged."""
     raise error
 
 
 class EntryReader(Protocol):
-    """Committed entries of one namespace, as a task reads them."""
+    """Committed entries of one namespace, readable by a task."""
 
     def get(self, group: int, stored: bytes) -> bytes | None:
         """Return one entry's value."""
@@ -61,7 +61,7 @@ class EntryReader(Protocol):
     ) -> Iterable[tuple[bytes, bytes, bytes]]:
         """Return prefix, stored key and value of the entries with any of these prefixes.
 
-        The prefixes are in order; those of a prefix may be in any.
+        Prefixes are in order; entries within one may be in any order.
         """
 
 
@@ -81,7 +81,7 @@ class NothingStored:
 
 
 class Groups(NamedTuple):
-    """Key groups of a task: from ``first`` to before ``end``, of ``of`` in all."""
+    """A task's key groups, ``first`` to before ``end``, out of ``of``."""
 
     first: int
     end: int
@@ -99,7 +99,7 @@ class Groups(NamedTuple):
 class SortedState:
     """Values by key and sub.
 
-    ``live`` holds the ones touched so far, by (key, sub): a step may look there first.
+    ``live`` holds the ones touched so far, by (key, sub): a step may check it first.
 
     A value may be changed in place after ``get`` or ``put``: it is packed at the batch's end.
     """
@@ -114,9 +114,9 @@ class SortedState:
     ):
         self.live: dict[tuple[Key, Sub], Any] = {}
         self._stored: dict[tuple[Key, Sub], Committed] = {}
-        self._packed: dict[tuple[Key, Sub], bytes] = {}  # read, but not asked for by ``get`` yet
+        self._packed: dict[tuple[Key, Sub], bytes] = {}  # read, but not yet requested by ``get``
         self._touched: dict[Key, list[Sub]] = {}
-        self._complete: set[Key] = set()  # keys all of whose committed entries were found
+        self._complete: set[Key] = set()  # keys whose committed entries were all read
         self._reader = reader
         self._groups = groups
         self._dumps = dumps
@@ -124,7 +124,7 @@ class SortedState:
         self._unreadable = unreadable
 
     def get(self, key: Key, sub: Sub) -> Any:
-        """Return the value, None if there is none."""
+        """Return the value; None if there is none."""
         place = key, sub
         value = self.live.get(place)
         if value is None:
@@ -163,14 +163,14 @@ class SortedState:
         self.live[place] = value
 
     def add(self, key: Key, sub: Sub, value: Any) -> None:
-        """Set the value of an entry that is not there."""
+        """Set the value of an absent entry."""
         place = key, sub
         group, encoded = self._groups.locate(key)
         self._note(place, (group, encoded, entry_key(encoded, sub), None))
         self.live[place] = value
 
     def delete(self, key: Key, sub: Sub) -> None:
-        """Remove the entry, if it is there."""
+        """Remove the entry, if present."""
         place = key, sub
         if place not in self._stored:
             self._read(place)
@@ -180,7 +180,7 @@ class SortedState:
     def between(self, key: Key, low: Sub, high: Sub) -> Iterator[tuple[Sub, Any]]:
         """Yield a key's committed values from one sub up to, not including, another, in order.
 
-        They are read-only, as those of ``peek``; removed ones are left out.
+        They are read-only, like those of ``peek``; removed ones are omitted.
         """
         group, encoded = self._groups.locate(key)
         prefix = key_prefix(encoded)
@@ -216,7 +216,7 @@ class SortedState:
         return [subs[encoded] for encoded in sorted(subs)]
 
     def find_all(self, keys: Iterable[Key]) -> None:
-        """Find all committed entries of keys at once; no other is looked up in this batch."""
+        """Read all committed entries of keys at once; no further lookup follows in this batch."""
         wanted: dict[int, dict[bytes, tuple[Key, bytes]]] = {}
         for key in keys:
             if key not in self._complete:
@@ -243,7 +243,7 @@ class SortedState:
     def _found(
         self, place: tuple[Key, Sub], group: int, encoded: bytes, stored: bytes, value: bytes
     ) -> None:
-        """Note a committed entry that a scan has found."""
+        """Record a committed entry found by a scan."""
         raw = value if len(encoded) <= KEY_BYTES_MAX else split_entry(stored, value)[2]
         self._packed[place] = raw
         self._note(place, (group, encoded, stored, raw))

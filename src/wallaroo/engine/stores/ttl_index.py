@@ -1,9 +1,9 @@
-"""Index of the keys whose state expires, in the order of time.
+"""Index of keys with expiring state, in time order.
 
-The keys whose state expires at one time are one row per key group, however many they are: by the
-clock, which is read once per batch, all keys that a batch uses expire at one time.
+Keys that expire at one time share one row per key group: by the clock, which is read once per
+batch, all keys that a batch uses expire together.
 
-Invariant: reads show the committed rows with the batch's own changes on top; nothing is written
+Invariant: reads see the committed rows with the batch's own changes on top; nothing is written
 before the batch's end, when ``changes`` yields the differences.
 """
 
@@ -49,15 +49,14 @@ class TTLIndex:
         self._left = encode_time(TIME_MIN)  # all stored rows before it were taken
 
     def add(self, time_ns: int, key: Key) -> None:
-        """Note that the state of a key expires at a time; a repeated call changes nothing."""
+        """Record when a key's state expires; a repeated call changes nothing."""
         group, encoded = self._groups.locate(key)
         self._keys.setdefault(DueRow(encode_time(time_ns), group), {})[encoded] = key
 
     def take(self, up_to_ns: int, most: int) -> Iterator[tuple[DueRow, dict[bytes, Key]]]:
         """Yield and remove at most ``most`` keys that expire by a time.
 
-        They come in the order of time, key group and key: those of a row together, by their encoded
-        form.  Keys that are added meanwhile are left.
+        They are ordered by time, key group and encoded key. Keys added meanwhile are left.
         """
         end = encode_time(up_to_ns)
         touched = sorted(row for row, keys in self._keys.items() if keys and row.stored <= end)
@@ -72,7 +71,7 @@ class TTLIndex:
                 yield row, taken
 
     def _committed(self, end: bytes) -> Iterator[tuple[DueRow, bytes]]:
-        """Yield the stored rows from the first one that may be left, up to a time."""
+        """Yield the stored rows from the first remaining one up to a time."""
         groups = range(*self._groups[:2])
         return heapq.merge(*(self._of_group(group, end) for group in groups), key=_row)
 

@@ -1,4 +1,4 @@
-"""States of a step whose state expires, with times of last use."""
+"""Expiring state of a step, with times of last use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wallaroo.steps.state_versions import Evolution
 
 
 class TTLState(KeyedState):
-    """State objects of a step whose state expires; ``last_use``: the keys used in this batch."""
+    """State objects of an expiring step; ``last_use``: the keys used in this batch."""
 
     def __init__(
         self,
@@ -45,19 +45,19 @@ class TTLState(KeyedState):
             self._stored.update(self._read_many(group, unread))
 
     def stored_use(self, key: Key) -> int | None:
-        """Return when a key was last used before the batch; None if it has no state, or no time."""
+        """Return when a key was last used before the batch; None without state or time."""
         stored = self._read_once(key)
         return None if stored is None else last_use_of(stored, is_marked=self._marks_uses)
 
     def used_ns(self, key: Key) -> int | None:
-        """Return when a key was last used; None if it has no state, or no time."""
+        """Return when a key was last used; None without state or time."""
         used_ns = self.last_use.get(key)
         if used_ns is None and key not in self._dropped:
             return self.stored_use(key)
         return used_ns
 
     def drop(self, key: Key) -> None:
-        """Remove the state of a key; its next event meets a new object."""
+        """Remove a key's state; its next event sees a new object."""
         super().drop(key)
         self.last_use.pop(key, None)
 

@@ -1,20 +1,20 @@
 """Watermarks by partition within a batch.
 
-A producer of level 0 observes its own; they are aligned once all producers are known.
+A level-0 producer observes its own; they are aligned once all producers are known.
 
 Where it runs: pure (in workers; the driver computes the same).
 
 Invariants:
 
 * A partition's watermark at one of its events is the greatest event time before it in the
-  partition, less the delay.  A producer that begins in the middle of a partition knows only its own
-  part: the observations of the producers before it are added after the shuffle (``aligned``).
-* A source with an order over all its partitions (a spool holds its connections' events as they
-  came) may gain and lose partitions at any event.  A new one begins at the least watermark of the
-  others *at that place of the log*: so it does not matter where a batch was cut.
+  partition, less the delay.  A producer that starts in the middle of a partition sees only its
+  part: earlier producers' observations are added after the shuffle (``aligned``).
+* A source ordered across partitions (a spool holds its connections' events in order of arrival) may
+gain and lose partitions at any event. A new one begins at the least watermark of the others *at
+that place of the log*, wherever batches are divided.
 * If all partitions have ended, the source's watermark is the newest of those that have ended since
-  its last event, or, if its partitions have no order, of all.  So it does not matter which of them
-  a batch already knew to have ended.
+  its last event, or, if its partitions have no order, of all.  So it does not depend on which ends
+  a batch already knew.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from wallaroo.engine.blocks.ordered_keys import TIME_MIN
 from wallaroo.engine.time.stage_time import StageTime
 
 Marks = Mapping[str, int]  # partition -> watermark
-EndedOf = Callable[[Iterable[str]], Iterable[str]]  # returns those of some partitions that ended
+EndedOf = Callable[[Iterable[str]], Iterable[str]]  # returns which of some partitions have ended
 
 
 class PreAggregated(NamedTuple):
     """Events of one pane and partition that a producer sent as accumulators.
 
-    Whether they are late is decided by the first one's time and watermark, as for all of them.
+    The first one's time and watermark decide whether all of them are late.
     """
 
-    stage: int  # that sent them
+    stage: int  # the sending stage
     partition: str
     event_ns: int
     watermark_ns: int
@@ -43,12 +43,12 @@ class PreAggregated(NamedTuple):
 
 
 class ObservedSource(NamedTuple):
-    marks: Marks  # after all that it read; partitions in the order in which it met them
-    # partitions that were not known, and ends of partitions: the place in the log, as the
-    # watermarks to which partitions had moved since the last of these
+    marks: Marks  # after its input; partitions in order of appearance
+    # new partitions and ends of partitions, each placed in the log by the watermarks that had
+    # advanced since the previous one
     turns: tuple[tuple[str | EndedOf, Marks], ...] = ()
     ends_with_end: bool = False  # no event follows the last end
-    # in partitions whose watermark was not known to the producer
+    # in partitions whose watermark the producer did not know
     pre_aggregated: tuple[PreAggregated, ...] = ()
 
 
@@ -57,9 +57,9 @@ class Known(NamedTuple):
 
     least: int  # no watermark is below it
     marks: Marks = {}
-    waited_for: frozenset[str] = frozenset()  # those that are not idle
+    waited_for: frozenset[str] = frozenset()  # partitions that are not idle
     is_ordered: bool = True  # events of all partitions have one order
-    ended_ns: int = TIME_MIN  # the newest watermark of those that ended (``SourceMark.ended_ns``)
+    ended_ns: int = TIME_MIN  # the newest watermark of ended partitions (``SourceMark.ended_ns``)
 
 
 # producer of level 0 -> source -> its observations
@@ -69,8 +69,9 @@ Observed = Mapping[int, Mapping[int, ObservedSource]]
 class Aligned(NamedTuple):
     """One source after a batch."""
 
-    floors: Mapping[int, Marks]  # producer -> each partition's watermark before its part
-    marks: Marks  # after the batch, of those that have not ended
+    # producer -> each partition's watermark before that producer's part
+    floors: Mapping[int, Marks]
+    marks: Marks  # after the batch, without ended partitions
     ended: frozenset[str]  # those that ended in the batch
     ended_ns: int  # as in ``Known``, after the batch
 
@@ -91,7 +92,7 @@ def aligned(known: Known, observed: Mapping[int, ObservedSource]) -> Aligned:
 
 
 class _Course:
-    """Watermarks of a source's partitions on the way through a batch."""
+    """Running watermarks of a source's partitions within a batch."""
 
     def __init__(self, known: Known):
         self.marks = {name: max(known.least, mark) for name, mark in known.marks.items()}
@@ -102,7 +103,7 @@ class _Course:
         self._is_ordered = known.is_ordered
 
     def passed(self, reported: ObservedSource) -> Marks:
-        """Pass a producer's part; return each partition's watermark before it."""
+        """Advance over a producer's part; return each partition's watermark before it."""
         begins = {name: self.marks[name] for name in reported.marks if name in self.marks}
         for turn, moved in reported.turns:
             self._move(moved)
@@ -138,7 +139,7 @@ class _Course:
 
 
 class PartitionTimes:
-    """Partitions' watermarks in a level 0; ``time.passed_ns`` is that of the one being read."""
+    """Partition watermarks in level 0; ``time.passed_ns`` is the current one's."""
 
     def __init__(self, time: StageTime, known: Known, turned: Callable[[str], None]):
         self._time = time
@@ -150,7 +151,7 @@ class PartitionTimes:
         self._turns: list[tuple[str | EndedOf, Marks]] = []
 
     def turn(self, partition: str) -> None:
-        """Switch to this partition: it has the records that are read next."""
+        """Switch to this partition, whose records are read next."""
         if partition == self._partition:
             return
         self._keep()
@@ -171,7 +172,7 @@ class PartitionTimes:
         return self._marks[partition]
 
     def end(self, ended_of: EndedOf) -> None:
-        """Note that partitions have no events after those read so far."""
+        """Record that partitions have no further events."""
         self._keep()
         self._partition = None
         self._note(ended_of)

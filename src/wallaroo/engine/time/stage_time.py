@@ -1,4 +1,4 @@
-"""The time of a stage, as its operators see it."""
+"""Time of a stage as seen by its operators."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ class StageTime:
     """The current time of a stage, unix time in nanoseconds.
 
     While an event is processed: ``event_ns`` is the event's time, ``watermark_ns`` the watermark of
-    its source partition just before it.  An event is late for what ended at or before that
-    watermark: this alone decides about lateness, since it does not depend on how the input was cut
-    into batches.
+    its source partition just before it.  An event is late for whatever ended at or before that
+    watermark: this alone decides lateness, since it does not depend on how input was divided into
+    batches.
 
     While ``Operator.advance`` runs, ``watermark_ns`` is the stage's watermark.  An operator calls
     ``fire_at`` before it emits what was due.
@@ -59,9 +59,9 @@ class StageTime:
         self.payload: Any = None  # the payload of the event, if payloads travel
 
     def fire_at(self, time_ns: int, added_at_ns: int = TIME_MIN) -> None:
-        """Set the time of the following events to that of something due.
+        """Set the time of the following events to a due time.
 
-        It is as if the watermark were just about to pass it.  ``added_at_ns``: ``Due.added_at_ns``.
+        The watermark is set to just before it.  ``added_at_ns``: ``Due.added_at_ns``.
         """
         self.event_ns = time_ns
         self.watermark_ns = max(time_ns - 1, added_at_ns)

@@ -1,4 +1,4 @@
-"""The named timers of a state step, by key.
+"""Named timers of a state step, by key.
 
 Invariant: a committed timer has one entry, under its key and name, which holds its due time, and
 one row in the index of what is due then.  A name is one timer, in event time or by the clock; an
@@ -21,7 +21,7 @@ from wallaroo.steps.times import EARLIEST_NS
 _EVENT = "event"
 _PROCESSING = "processing"
 TIME_LIMIT = 1 << 62
-REPEATED_MAX = 10_000  # a second of calls, and more timers than a key has at one time
+REPEATED_MAX = 10_000  # about a second of calls, and more timers than any key has at once
 _RELATIVE = "for one that is relative to now, write context.set_timer_after(name, span)"
 
 
@@ -35,7 +35,7 @@ Named = dict[str, Timer]
 
 
 class _Book:
-    """A key's timers, in event time and by the clock, as they are and as stored."""
+    """A key's timers in event time and by the clock, current and stored."""
 
     __slots__ = ("by_clock", "in_event_time", "written_by_clock", "written_in_event_time")
 
@@ -49,8 +49,8 @@ class _Book:
 class Timers:
     """A ``TimerBook``: the timers of all keys of one task.
 
-    ``next_ns[key]`` is when the key's first timer in event time is due; a key that is not there is
-    not ``opened`` yet.
+    ``next_ns[key]`` is when the key's first event-time timer is due; an absent key is not
+    ``opened`` yet.
     """
 
     def __init__(self, store: OperatorState, time: StageTime):
@@ -118,7 +118,7 @@ class Timers:
             self._find_next(key, book.in_event_time)
 
     def take(self, key: Key, up_to_ns: int) -> Timer | None:
-        """Remove and return the key's first timer in event time that is due, if one is."""
+        """Remove and return the key's first due event-time timer, if any."""
         if self.next_ns[key] > up_to_ns:
             return None
         timer = min(self._books[key].in_event_time.values())
@@ -126,7 +126,7 @@ class Timers:
         return timer
 
     def taken(self, key: Key, name: str, processing: bool) -> None:
-        """Note that a timer was taken out of the index."""
+        """Record that a timer was removed from the index."""
         book = self._book(key)
         written = book.written_by_clock if processing else book.written_in_event_time
         written.pop(name, None)
@@ -160,10 +160,10 @@ class Timers:
 
 
 class BookOfTimers:
-    """The ``TimerBook`` of ``on_timer``: a key's timers do not set due ones without end."""
+    """``TimerBook`` of ``on_timer``, which bounds timers that set due timers."""
 
     def __init__(self, book: TimerBook, time: StageTime):
-        self.by_clock = False  # the timer that is called
+        self.by_clock = False  # whether the current timer is by the clock
         self._book = book
         self._time = time
         self._repeated: dict[Key, tuple[int, int]] = {}  # since when, and how often

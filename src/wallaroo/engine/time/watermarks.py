@@ -1,6 +1,6 @@
 """Watermarks of partitions, sources and stages.
 
-They are derived from observations of source partitions, and bound the times that a stage may treat
+They are derived from observations of source partitions and bound the times that a stage may treat
 as passed.
 
 Where it runs: pure (driver and workers compute the same).
@@ -9,15 +9,16 @@ Invariants of event time (docs/decisions/0015):
 
 * The watermark of a partition at one of its events is the greatest event time *before* it in the
   partition, minus the delay; never less than the watermark of its source, nor that of all sources,
-  when the batch began.  It travels with the event.  It does not depend on where the input was cut.
+  when the batch began.  It travels with the event.  It does not depend on where the input was
+  divided.
 * The watermark of a source, after a batch, is the least one of its partitions that are not idle;
   that of all sources is the least one of the sources that are not idle.  Neither ever falls.  So no
-  event carries a watermark below what an earlier batch has let pass.
+  event carries a watermark below an earlier batch's.
 * Sources that are all idle let it advance with the clock.  Idleness is decided by the batch's one
-  reading of the clock, which the commit keeps; how much of the time since the last batch counts as
-  silence (``runtime.silence``) is decided before the batch begins.
-* Where a partition of a log with one order ends is part of the log (``partition_times``).  That is
-  also known before a batch, if no event follows: it is then as if it came first in the batch.
+  reading of the clock, which the commit keeps; the part of the time since the last batch that
+  counts as silence (``runtime.silence``) is decided before the batch begins.
+* The end of a partition in a totally ordered log is part of the log (``partition_times``). If no
+event follows, it is known before a batch, as if it came first in it.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ from wallaroo.engine.time.partition_times import (
 )
 from wallaroo.user_code.compact_pickles import pickled_by_values
 
-# how long a received event may take until the runtime can see it: without event times, time lags
-# this far behind the clock
+# how long a received event may take to reach the runtime: without event times, time lags this far
+# behind the clock
 RECEIPT_LAG_NS = 1_000_000_000
 ONE = ""  # the partition of a source that uses times of receipt
 
@@ -46,8 +47,8 @@ class PartitionMark(NamedTuple):
     """Progress of a partition when a batch was committed."""
 
     watermark_ns: int
-    # start of its silence: the clock of the newest batch with an event of it, or of its first one,
-    # later by the time that does not count as silence
+    # start of its silence: the clock of the newest batch with one of its events, or of its first
+    # batch, later by the time that does not count as silence
     seen_ns: int
 
 
@@ -57,11 +58,10 @@ class SourceMark:
 
     watermark_ns: int = TIME_MIN
     seen_ns: int = 0  # start of its silence
-    # those that may still have events
+    # partitions that may still have events
     partitions: Mapping[str, PartitionMark] = field(default_factory=dict)
     has_ended: bool = False  # it will have no further events and holds nothing back
-    # the newest watermark of partitions that ended: all, or, of those with one order, since the
-    # source's last event
+    # newest watermark of ended partitions: of all or, if ordered, since the source's last event
     ended_ns: int = TIME_MIN
 
     def to_json(self) -> list[Any]:
@@ -83,7 +83,7 @@ class SourceMark:
         return SourceMark(watermark_ns, seen_ns, marks, has_ended, ended_ns)
 
     def silent_for(self, clock_ns: int, silence_ns: Callable[[str | None], int]) -> SourceMark:
-        """Return it with the given silence at a reading of the clock.
+        """Return it with the given silence at a clock reading.
 
         ``silence_ns`` is called for each partition, and with None for the source.
         """
@@ -103,7 +103,7 @@ class SourceMark:
         return replace(self, partitions=left).moved(max([self.ended_ns, *gone]), hold_ns)
 
     def moved(self, ended_ns: int, hold_ns: int = TIME_MAX) -> SourceMark:
-        """Return it with ``ended_ns``, which is its watermark if it has no partitions."""
+        """Return it with ``ended_ns``, its watermark if it has no partitions."""
         newest_ns = TIME_MIN if self.partitions else min(hold_ns, ended_ns)
         watermark_ns = max(self.watermark_ns, newest_ns)
         return replace(self, ended_ns=ended_ns, watermark_ns=watermark_ns)
@@ -115,12 +115,12 @@ class Watermarks:
     """Record of time in a commit."""
 
     watermark_ns: int = TIME_MIN  # the watermark of all sources
-    # the batch's reading of the clock; before a batch, later by the time that does not count
+    # the batch's clock reading; before a batch, later by the time that does not count
     clock_ns: int = 0
     sources: Mapping[str, SourceMark] = field(default_factory=dict)
     due_ns: int = TIME_MAX  # due time of the first timer or window, in event time
     due_processing_ns: int = TIME_MAX
-    # all input had ended, everything has fired, and nothing has arrived since
+    # whether all input had ended, everything has fired, and nothing has arrived since
     has_ended: bool = False
 
     def to_json(self) -> dict[str, Any]:
@@ -149,7 +149,7 @@ class Watermarks:
     def silent_for(
         self, source: str, clock_ns: int, silence_ns: Callable[[str | None], int]
     ) -> Watermarks:
-        """Return them with the given silence of a source (see ``SourceMark.silent_for``)."""
+        """Return them with a source's given silence (see ``SourceMark.silent_for``)."""
         mark = self.sources.get(source, SourceMark(TIME_MIN, clock_ns))
         silent = mark.silent_for(clock_ns, silence_ns)
         return replace(self, sources={**self.sources, source: silent})
@@ -164,7 +164,7 @@ class Watermarks:
         has_ended: bool = False,
         hold_ns: int = TIME_MAX,
     ) -> Watermarks:
-        """Return them without the ended partitions of a source, and with those that were found.
+        """Return them without a source's ended partitions and with its new ones.
 
         A new one begins at its source's watermark.  ``has_ended``: the source has.  ``hold_ns``:
         the watermark that the source does not pass.
@@ -179,7 +179,7 @@ class Watermarks:
 @pickled_by_values
 @dataclass(frozen=True, slots=True)
 class BatchTime:
-    """The time of a batch, as known to its tasks."""
+    """A batch's time, as known to its tasks."""
 
     before: Watermarks = Watermarks()
     clock_ns: int = 0
@@ -187,13 +187,13 @@ class BatchTime:
     drained: frozenset[int] = frozenset()
     is_final: bool = False  # all input has ended now: everything is due
     at_least_ns: int = TIME_MIN  # a watermark that a test sets
-    # sources without an order among their partitions: all partitions that have events are known
+    # sources unordered across partitions: all partitions with events are known
     unordered: frozenset[int] = frozenset()
     holds: Mapping[str, int] = field(default_factory=dict)  # watermarks that sources do not pass
 
     @property
     def without_marks(self) -> BatchTime:
-        """Return the part that does not follow from the commit before the batch."""
+        """Return the part that the previous commit does not determine."""
         return BatchTime(clock_ns=self.clock_ns, unordered=self.unordered)
 
     def known(self, number: int, name: str, how: SourceTime) -> Known:
@@ -237,13 +237,13 @@ def after_batch(time: BatchTime, sources: SourceTimes, observed: Observed) -> Wa
         marks[name] = _moved(time, name, how, read, after, number in time.drained)
     moved_ns = _of_all(time, sources, marks)
     all_ns = max(time.before.watermark_ns, moved_ns, time.at_least_ns)
-    kept = {**time.before.sources, **marks}  # a source that is not in the plan may come back
+    kept = {**time.before.sources, **marks}  # a source missing from the plan may return
     has_ended = time.is_final or time.before.has_ended
     return Watermarks(all_ns, time.clock_ns, kept, has_ended=has_ended)
 
 
 def newest_ns(marks: Watermarks, sources: SourceTimes) -> int:
-    """Return the watermark at the end of all input: the newest one, as nothing holds it back."""
+    """Return the watermark at the end of all input: the newest one."""
     own = [marks.sources[name] for name, _ in sources]
     return max([marks.watermark_ns, *map(_newest, own), *(mark.ended_ns for mark in own)])
 
@@ -287,7 +287,7 @@ def _moved(
 
 
 def _least(how: SourceTime, partitions: Mapping[str, PartitionMark], clock_ns: int) -> int:
-    """Return the least watermark of the partitions that are not idle; if all are, the newest."""
+    """Return the least watermark of non-idle partitions; the newest if all are idle."""
     active = [mark for mark in partitions.values() if not is_idle(how, mark, clock_ns)]
     if active:
         return min(mark.watermark_ns for mark in active)
@@ -313,7 +313,7 @@ def _idle_since(sources: Iterable[tuple[str, SourceTime]], marks: Mapping[str, S
 
 
 def is_idle(how: SourceTime, mark: SourceMark | PartitionMark, clock_ns: int) -> bool:
-    """Return whether a source or partition is idle: ignored, as it had no events for long."""
+    """Return whether a source or partition is idle, and so ignored."""
     return (
         not how.is_receipt
         and how.idle_after_ns is not None
@@ -322,7 +322,7 @@ def is_idle(how: SourceTime, mark: SourceMark | PartitionMark, clock_ns: int) ->
 
 
 def wakes_at_ns(marks: Watermarks, sources: SourceTimes) -> int:
-    """Return the clock's reading at which a batch without input fires something, or TIME_MAX."""
+    """Return the clock reading at which a batch without input fires something, or TIME_MAX."""
     return min(marks.due_processing_ns, _event_time_wakes(marks, sources))
 
 
@@ -336,7 +336,7 @@ def _event_time_wakes(marks: Watermarks, sources: SourceTimes) -> int:
 
 
 def _turns(marks: Watermarks, sources: SourceTimes) -> Iterable[int]:
-    """Yield the readings of the clock at which something may become due without input."""
+    """Yield the clock readings at which something may become due without input."""
     yield marks.clock_ns
     mark_of = {name: marks.sources.get(name, _UNHEARD) for name, _ in sources}
     for name, how in sources:
@@ -359,7 +359,7 @@ def _newest(mark: SourceMark) -> int:
 
 
 def _reaches(marks: Watermarks, sources: SourceTimes, clock_ns: int) -> bool:
-    """Return whether a batch without input would make something due at a reading of the clock."""
+    """Return whether a batch without input at a clock reading makes something due."""
     if clock_ns < marks.clock_ns:
         return False
     drained = frozenset(range(len(sources)))

@@ -20,7 +20,7 @@ from wallaroo.testing import LocalRun, run_local
 )
 def test_an_error_names_the_row_that_is_not_there(named: Any, wrong: int) -> None:
     """The first one, also if its index is negative and others are valid."""
-    with pytest.raises(IndexError, match=f"row {wrong} was named, and there are 3 rows"):
+    with pytest.raises(IndexError, match=f"row {wrong} is out of range: there are 3 rows"):
         indexes(named, 3)
 
 

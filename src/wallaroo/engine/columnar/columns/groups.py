@@ -1,7 +1,7 @@
 """Groups of rows, and their accumulators.
 
-Invariant: the accumulator of a group is what its aggregation's ``update`` returns for the rows of
-the group, one after the other, to the last digit.
+Invariant: a group's accumulator equals, to the last digit, the result of the aggregation's
+``update`` for its rows one by one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def numbered(columns: Sequence[Array]) -> tuple[Array, Array]:
     ([1, 2, 0, 1], [2, 0, 1])
     """
     count = len(columns[0])
-    dense = 4 * count + 1024  # numbers up to it are cheaper to count than to sort
+    dense = 4 * count + 1024  # numbers up to this bound are cheaper to count than to sort
     codes = np.zeros(count, np.int64)
     size = 1
     for column in columns:
@@ -52,9 +52,9 @@ Column = Callable[[str], Any]  # a column of rows, by its name, or None
 
 
 def accumulators(fold: Fold, at: Array, groups: int, column: Column) -> list[Any] | None:
-    """Return the accumulator of each group, of rows that are in the groups ``at``.
+    """Return the accumulator of each group; ``at`` has each row's group.
 
-    Return None if rows have to be added one by one: a column has no plain numbers.
+    Return None if rows must be added one by one because a column lacks plain numbers.
     """
     if fold.kind == COUNT:
         return list(np.bincount(at, minlength=groups).tolist())
@@ -78,7 +78,7 @@ def accumulators(fold: Fold, at: Array, groups: int, column: Column) -> list[Any
 
 
 def _plain(column: Any) -> Array | None:
-    """Return a column of numbers without gaps as an array; None of anything else."""
+    """Return a numeric column without nulls as an array; None for anything else."""
     if column is None:
         return None
     if not isinstance(column, np.ndarray):
@@ -103,7 +103,7 @@ def _sums(at: Array, groups: int, values: Array) -> list[Any] | None:
 
 
 def _extremes(at: Array, groups: int, values: Array, is_least: bool) -> list[Any]:
-    """Return the first of the least or greatest values of each group, in a list as state is.
+    """Return the first least or greatest value of each group, in a list as in its accumulator.
 
     NaN counts if there is nothing else.
     """
@@ -116,7 +116,7 @@ def _extremes(at: Array, groups: int, values: Array, is_least: bool) -> list[Any
     is_best = values == best[at]
     if values.dtype.kind == "f":
         is_best |= np.isnan(best[at])
-    rows = np.flatnonzero(is_best)  # 0.0 and -0.0 are equal: it is the first one of them
+    rows = np.flatnonzero(is_best)  # 0.0 and -0.0 are equal: take the first of them
     return [[each] for each in values[_firsts(at[rows], groups, rows)].tolist()]
 
 

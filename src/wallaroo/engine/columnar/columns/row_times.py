@@ -1,4 +1,4 @@
-"""Times of the rows of a block.
+"""Times of a block's rows.
 
 Invariant: a row has the time, the watermark before it, and the errors that the per-event path would
 give to the event that the row becomes.
@@ -22,7 +22,7 @@ _UNITS_NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
 class RowTimes:
-    """A time and a watermark per row, in the place of the keys that rows do not have yet."""
+    """A time and a watermark per row, standing in for keys not yet assigned."""
 
     __slots__ = ("_time", "times", "watermarks")
 
@@ -41,11 +41,11 @@ class RowTimes:
         return RowTimes(self._time, self.times[first:end], self.watermarks[first:end])
 
     def tolist(self) -> list[Any]:
-        """Return the rows' keys; here they have none."""
+        """Return None: these rows have no keys yet."""
         return [None] * len(self.times)
 
     def passing(self, events: Iterable[Any]) -> Iterator[Any]:
-        """Yield the rows, as events, each while the stage's time is its own."""
+        """Yield the rows as events, setting the stage's time to each one's."""
         time = self._time
         stamped = zip(self.times.tolist(), self.watermarks.tolist(), events, strict=True)
         for time.event_ns, time.watermark_ns, event in stamped:
@@ -75,7 +75,7 @@ class TimesOfColumn(NamedTuple):
     unit_ns: int
 
     def error(self, at: int) -> Exception:
-        """Return the error for a row that has none."""
+        """Return the error for a row without a time."""
         if self.is_missing[at]:
             return ValueError("it has no time")
         value = self._value(at)
@@ -85,7 +85,7 @@ class TimesOfColumn(NamedTuple):
             return error
 
     def far_ahead_ns(self, at: int) -> int | None:
-        """Return the time of a wrong row if it is wrong because it is after all others."""
+        """Return the time of a rejected row if it is too late to be valid."""
         value = self._value(at)
         if self.is_missing[at] or not abs(value) < _FAR_MAX:
             return None

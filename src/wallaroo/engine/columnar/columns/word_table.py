@@ -33,7 +33,7 @@ _FILL_MAX = 4  # slots per key at least: most keys are found at once
 
 
 class WordTable:
-    """Linear-probing hash table from keys of a fixed number of words to numbers, for many rows."""
+    """Linear-probing hash table from fixed-size word keys to numbers, for many rows."""
 
     __slots__ = ("_codes", "_count", "_shift", "_words")
 

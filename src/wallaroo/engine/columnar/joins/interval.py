@@ -1,15 +1,14 @@
-"""The join of rows within a span: each left row with the right ones of its key near its time.
+"""Join of rows within a span, by key and time.
 
 Where it runs: pure (in workers).
 
 Invariants, besides those of ``steps.joins.machines``:
 
-* A row waits until the watermark is later than its end: its time and the span.
-* A batch that has rows of a key group reads all pieces of it, and pairs each of its rows with all
-  others of its key: those in pieces, and those of the batch.
-* A piece is not written again if a row of it meets one for the first time, or is let go while
-  others wait: such *notes* are an entry by themselves, which has the time from which on rows wait,
-  and for each of these whether it has met one.
+* A row waits until the watermark is later than its end: its time plus the span.
+* A batch with rows of a key group reads all its pieces, and pairs each row with all others of its
+key, in the pieces and in the batch.
+* A piece is not rewritten when one of its rows is first matched, or removed while others wait: such
+*notes* are a separate entry, with the time from which rows still wait and whether each was matched.
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ from wallaroo.steps.times import TIME_LIMIT_NS
 from wallaroo.steps.windows.entries import AT_END, Row, Rows, pack_slot, unpack_slot
 from wallaroo.steps.windows.spec import FINAL_WATERMARK, NO_WATERMARK
 
-PAIRS_MAX = 1 << 16  # that are in memory at once: a block of results costs little by itself then
-LAST = AT_END - 1  # the last end there is
-MET = 0  # the mark that states whether a row has met one; the other is the watermark before it
+PAIRS_MAX = 1 << 16  # pairs in memory at once, so that the cost per block is negligible
+LAST = AT_END - 1  # the latest possible end
+MET = 0  # index of the mark for whether a row was matched; the other mark is its watermark
 Notes = tuple[int, tuple[bytes, ...]]
 
 
 class _Ends:
-    """Due rows by the ends of rows that wait, which are added and taken by their times."""
+    """Due times of waiting rows, added and removed by row time."""
 
     def __init__(self, due: Rows, span_ns: int):
         self._due = due
@@ -60,12 +59,12 @@ class _Ends:
 
 
 class IntervalColumns(WaitingColumns):
-    """Machine of the join of rows within a span."""
+    """Machine of the row join within a span."""
 
     def __init__(self, join: RowJoin, stored: Stored, batch: int, _began: int):
         self._span_ns = min(join.spec.within_ns or 0, TIME_LIMIT_NS - 1)
         ends = _Ends(stored.due, self._span_ns)
-        # notes say which rows of a piece were let go: spans may change from run to run
+        # notes record which rows of a piece were removed, as spans may change from run to run
         super().__init__(join, stored._replace(due=ends), batch, NO_WATERMARK)
         self._alone = HOW[join.spec.how]
         self._read: dict[Any, dict[bytes, Piece[TimedRows | None]]] = {}  # pieces, by home
@@ -79,7 +78,7 @@ class IntervalColumns(WaitingColumns):
     # -- pairs
 
     def advance(self, watermark: int) -> None:
-        """Emit the pairs of rows that arrived; let go of rows that can have no further ones."""
+        """Emit the pairs of arrived rows; remove rows that can have no further ones."""
         self._pair_arrived()
         is_end = watermark == FINAL_WATERMARK
         self._span = self._span[1], self._span[1]
@@ -102,14 +101,14 @@ class IntervalColumns(WaitingColumns):
     def _pair(
         self, some: list[TimedRows | None], others: list[TimedRows | None], side: int
     ) -> None:
-        """Emit the pairs of rows of a side with those of the other side; mark both."""
+        """Emit the pairs of one side's rows with the other's; mark both."""
         rows = joined(some)
         near = joined(others)
         if rows is None or near is None:
             return
         order = np.argsort(near.times, kind="stable")
         times = near.times[order]
-        # a row's place: its key, then its rank in the order of time
+        # a row's position: its key, then its rank by time
         places = near.codes[order] * (len(near) + 1) + np.arange(len(near))
         by_place = np.argsort(places, kind="stable")
         order = order[by_place]
@@ -139,10 +138,10 @@ class IntervalColumns(WaitingColumns):
         watermarks = np.maximum(both.marks[1], rights.marks[1][of_right])
         self._emit(TimedRows(times, both.codes, results), watermarks)
 
-    # -- rows that are let go
+    # -- removed rows
 
     def pass_on(self, passed: Sides) -> None:
-        """Emit rows that have met none, if those of their side have results; else count them."""
+        """Emit unmatched rows if their side keeps them; else count them."""
         for side, rows in enumerate(passed):
             if rows is None:
                 continue
@@ -163,7 +162,7 @@ class IntervalColumns(WaitingColumns):
     # -- stored pieces
 
     def due_pieces(self, watermark: int) -> dict[Any, list[Piece[TimedRows | None]]]:
-        """Return all pieces that were read, with those that are due."""
+        """Return all pieces that were read, including those due."""
         for row in self._stored.due.take(watermark):
             self._taken.add(row.key)
             self._pieces(row.key, watermark)
@@ -221,7 +220,7 @@ class IntervalColumns(WaitingColumns):
 
 
 def _pairs(begins: Array, ends: Array) -> Iterator[tuple[Array, Array]]:
-    """Yield, in portions, each row's index with each place from where it begins to its end."""
+    """Yield, in portions, each row's index with each position in its range."""
     up_to = np.cumsum(ends - begins)
     count = int(up_to[-1])
     for first in range(0, count, PAIRS_MAX):
@@ -231,7 +230,7 @@ def _pairs(begins: Array, ends: Array) -> Iterator[tuple[Array, Array]]:
 
 
 def _mark(parts: list[TimedRows | None], has_met: Array) -> None:
-    """Mark the rows of all parts that have met one."""
+    """Mark the matched rows of all parts."""
     first = 0
     for rows in parts:
         if rows is not None:

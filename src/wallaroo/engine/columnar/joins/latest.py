@@ -1,7 +1,7 @@
-"""The as-of join of rows: each left row with the newest right one of its key at its time.
+"""As-of join of rows: left rows with the newest right ones.
 
 Where it runs: pure (in workers).  Invariants: those of ``steps.joins.latest``; the newest right row
-of a key is stored as that step stores it, as an event.
+of a key is stored as an event, as in that step.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ Newest = tuple[int, Any]  # time and event
 class AsOf(NamedTuple):
     """Result of an as-of join: indexes of right rows."""
 
-    of_left: Array  # for each left row; -1: there is none
+    of_left: Array  # for each left row; -1 for none
     newest: Array  # the newest one of each key
 
 
 def as_of(left: TimedRows | None, right: TimedRows | None) -> AsOf:
     """Join each left row with the last right row of its key that is not later.
 
-    Of right rows of one time the last one counts.
+    Among right rows of one time, the last one counts.
     """
     lefts = 0 if left is None else len(left)
     if right is None:
@@ -75,7 +75,7 @@ class LatestColumns(WaitingColumns):
         self._newest: dict[Any, Newest] = {}  # the same, as of the watermark
 
     def read(self, key: Any) -> list[Any]:
-        """Return the pieces that are due; the key may be one whose newest row is."""
+        """Return the pieces that are due; a key may be that of a newest row."""
         self._know(key)
         return super().read(key)
 
@@ -106,7 +106,7 @@ class LatestColumns(WaitingColumns):
             self._note(right, found.newest[found.newest >= (0 if before is None else len(before))])
 
     def _before(self, touched: list[int], schema: pa.Schema | None) -> TimedRows | None:
-        """Return the newest right rows of keys, as they were before the ones passed now."""
+        """Return keys' newest right rows from before the ones passed now."""
         keys = self.keys.keys
         codes = [code for code in touched if keys[code] in self._newest]
         if not codes:
@@ -158,17 +158,17 @@ class LatestColumns(WaitingColumns):
             return
         if newest is not known:
             self._stored.entries.put(key, NEWEST, newest)
-        if known is None or key in self._taken:  # otherwise there is one, which comes before
+        if known is None or key in self._taken:  # otherwise an earlier one exists
             self._stored.due.add(self._expires(newest), key, ROW)
 
     def _expires(self, newest: Newest) -> int:
-        """Return the watermark from which on no row can be joined with a right row."""
+        """Return the watermark from which no row can join a right row."""
         within_ns = self._spec.within_ns
         return AT_END if within_ns is None else newest[0] + within_ns + 1
 
 
 def _rows(events: list[Any], schema: pa.Schema | None) -> pa.RecordBatch:
-    """Return stored events as rows, of a schema if they fit."""
+    """Return stored events as rows, in a schema if they fit."""
     if schema is not None:
         try:
             return pa.RecordBatch.from_pylist(events, schema=schema)

@@ -19,7 +19,7 @@ Emit = Callable[[TimedRows, Array], None]  # results, and the watermark before e
 
 
 class RowJoin(NamedTuple):
-    """A join of rows in one task: its specification, its results, and losses."""
+    """A row join in one task: its specification, results, and losses."""
 
     spec: JoinSpec
     columns: WithColumns
@@ -52,7 +52,7 @@ class AddedColumns:
         return pa.RecordBatch.from_arrays(columns, names=[*left.schema.names, *self.names])
 
     def alone(self, right: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the columns of right rows that have no left one."""
+        """Return the columns of unmatched right rows."""
         return pa.RecordBatch.from_arrays(
             [right.column(column) for _, column in self._columns], names=self.names
         )

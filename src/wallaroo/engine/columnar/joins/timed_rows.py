@@ -17,13 +17,14 @@ import pyarrow as pa
 from wallaroo.steps.windows.entries import order_of
 
 Array = np.ndarray[Any, Any]
-# times, distinct keys, the number of each row's key among these, schema, columns
+# times, distinct keys, index of each row's key among these, schema, columns
 Packed = tuple[bytes, tuple[Any, ...], bytes, bytes, bytes]
-SPARSE = 32  # keys for each row: sorting the rows' numbers costs less than an array of all
+# keys per row above which sorting the rows' numbers is cheaper than an array of all keys
+SPARSE = 32
 
 
 class Numbering(Protocol):
-    """Keys with numbers, as a ``Coder`` has them."""
+    """Numbered keys, as in a ``Coder``."""
 
     keys: list[Any]
 
@@ -35,7 +36,7 @@ class Numbering(Protocol):
 class TimedRows:
     """Rows of one side; ``codes`` are the numbers of their keys.
 
-    ``marks``: what a join notes of each row besides, in memory.
+    ``marks``: a join's notes on each row, in memory.
     """
 
     times: Array
@@ -58,7 +59,7 @@ class TimedRows:
         return TimedRows(self.times[first:end], self.codes[first:end], rows, marks)
 
     def between(self, begin_ns: int, end_ns: int) -> TimedRows:
-        """Return the rows whose time is in [begin, end), of rows in the order of time."""
+        """Return the rows whose time is in [begin, end); rows are in time order."""
         times = self.times
         if len(times) and begin_ns <= times[0] and times[-1] < end_ns:
             return self
@@ -75,7 +76,7 @@ class TimedRows:
 def joined(parts: Iterable[TimedRows | None]) -> TimedRows | None:
     """Return all rows as one, or None if there are none.
 
-    Columns of one name get the type that holds those of all parts.  Raises TypeError or ValueError
+    Columns of one name get a type that fits all parts.  Raises TypeError or ValueError
     if there is none.
     """
     some = [part for part in parts if part is not None and len(part)]
@@ -90,7 +91,7 @@ def joined(parts: Iterable[TimedRows | None]) -> TimedRows | None:
 
 
 def by_time_and_key(rows: TimedRows, keys: list[Any]) -> TimedRows:
-    """Return rows that are in the order of time by time and key."""
+    """Sort rows, already in time order, by time and key."""
     times = rows.times
     if not bool((times[1:] == times[:-1]).any()):
         return rows
@@ -105,7 +106,7 @@ def by_time_and_key(rows: TimedRows, keys: list[Any]) -> TimedRows:
 
 
 def batch_of(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Return the rows of all batches as one, with the columns of all."""
+    """Concatenate batches, with the columns of all."""
     schema = batches[0].schema
     if all(batch.schema.equals(schema) for batch in batches):
         return pa.concat_batches(batches)
@@ -115,7 +116,7 @@ def batch_of(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def plain(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows without dictionaries and metadata: what a batch is stored with, by itself."""
+    """Return rows without dictionaries and metadata, which each stored batch would repeat."""
     columns = [
         column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
         for column in rows.columns
@@ -136,7 +137,7 @@ def pack(rows: TimedRows, keys: Numbering) -> Packed:
 
 
 def _distinct(codes: Array, count: int) -> tuple[Array, Array]:
-    """Return the distinct ones of numbers below a count, and each one's index among these."""
+    """Return the distinct numbers (all below a count), and each number's index among these."""
     if count > SPARSE * len(codes):
         distinct, own = np.unique(codes, return_inverse=True)
         return distinct, own

@@ -1,4 +1,4 @@
-"""Rows of both sides that wait until the watermark has passed them.
+"""Rows of both sides that wait for the watermark.
 
 Where it runs: pure (in workers).  Invariants: those of ``steps.joins.waiting``, with rows as
 columns.  A piece is a pair of sides, each packed, or None if it has no rows.
@@ -44,7 +44,7 @@ class WaitingColumns(WaitingPieces[TimedRows | None]):
         self._reached = began
         self._arrived: tuple[list[TimedRows], list[TimedRows]] = ([], [])
         self._homes: dict[int, Any] = {}
-        self._rows: Sides = NOTHING  # in order; not passed on, nor stored
+        self._rows: Sides = NOTHING  # in order; neither passed on nor stored
 
     def between(self, rows: TimedRows | None, begin: int, end: int) -> TimedRows | None:
         return None if rows is None else rows.between(begin, end)
@@ -63,7 +63,7 @@ class WaitingColumns(WaitingPieces[TimedRows | None]):
         return tuple(pack(rows, self.keys) if rows else None for rows in sides)
 
     def home(self, code: int) -> Any:
-        """Return the home of a key's rows by its number."""
+        """Return the home of a key's rows, by the key's number."""
         if code not in self._homes:
             self._homes[code] = self._stored.home(self.keys.keys[code])
         return self._homes[code]
@@ -100,7 +100,7 @@ class WaitingColumns(WaitingPieces[TimedRows | None]):
     def _with_left(
         self, left: list[Piece[TimedRows | None]], waiting: TimedRows | None, side: int
     ) -> TimedRows | None:
-        """Return the waiting rows of a side, those of pieces that are written again first."""
+        """Return the waiting rows of a side, those of rewritten pieces first."""
         watermark = self._span[1]
         older = [self.between(piece.sides[side], watermark, FINAL_WATERMARK) for piece in left]
         return in_order([*older, waiting])
