@@ -264,7 +264,7 @@ class MaxBy(_Named):
     """
 
     adds_up_exactly = True
-    _kept_by = ("ties",)  # parameters that decide what an accumulator keeps
+    _kept_by = ("ties",)  # parameters that determine an accumulator's content
     _exceeds: ClassVar[Callable[[Any, Any], Any]] = operator.gt
 
     def __init__(self, of: Of = None, *, ties: bool = False):
@@ -356,7 +356,7 @@ class Distinct(_OfValue):
         return left | right
 
     def _absorb(self, left: set[Hashable], right: set[Hashable], /) -> set[Hashable]:
-        """Combine into the left set: copying a growing one takes ever longer."""
+        """Combine into the left set: copying it would take time in proportion to its size."""
         left |= right
         return left
 
@@ -481,7 +481,7 @@ class Collect(_OfValue):
         return left + right
 
     def _absorb(self, left: list[Any], right: list[Any], /) -> list[Any]:
-        """Combine into the left list: copying a growing one takes ever longer."""
+        """Combine into the left list: copying it would take time in proportion to its size."""
         left += right
         return left
 
@@ -490,11 +490,11 @@ class Collect(_OfValue):
 
 
 def _selective(part: Any) -> tuple[Of, Any]:
-    """Return the condition for adding an event (None: none), and the aggregation that takes it."""
+    """Return the condition for adding an event, or None, and the aggregation that receives it."""
     return (part.predicate, part.whole) if type(part) is Filtered else (None, part)
 
 
-# accumulators that are copied in no time, and those that can take each event that an empty one can
+# accumulators that are cheap to copy, and those that accept every event that an empty one does
 _SHORT = frozenset(
     {
         Count,
@@ -553,11 +553,11 @@ class CombineOf(Aggregation[Any, list[Any], Any]):
         _update_each(self._updates, event, states)
 
     def checked_update(self) -> Update:
-        """Return an update that leaves out an event of all parts if it fails in one of them.
+        """Return an update that excludes an event from all parts if it fails in one of them.
 
         Short accumulators are restored.  To the others the event is added last; all but the first
         of them are tried with an empty accumulator before.  Those of users come first: whether they
-        can take an event may depend on what they hold.
+        accept an event may depend on their content.
         """
         short: list[tuple[int, Of, Update]] = []
         long: list[tuple[bool, int, Of, BoundAggregation]] = []

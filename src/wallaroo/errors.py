@@ -1,4 +1,4 @@
-"""Errors for users; the class states who has to act.
+"""Errors for users; the class determines who has to act.
 
 Where it runs: everywhere.  Facts ride in ``args``, so that every error survives pickling on its way
 from a worker to the driver.
@@ -19,7 +19,7 @@ class WallarooError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A fault of a pipeline: its step, the place in the code, what is wrong, and the fix."""
+    """A pipeline's fault: step, place in the code, problem, and fix."""
 
     step: str
     place: str
@@ -137,7 +137,7 @@ class InUseError(CheckpointError):
 
 
 class TakenOverError(CheckpointError):
-    """The end of a run whose checkpoint another run took over."""
+    """End of a run whose checkpoint another run took over."""
 
 
 class InternalError(WallarooError):

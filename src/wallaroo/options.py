@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 KEY_GROUPS_MAX = 32_768  # the view keeps a group's number in two bytes
 BACKLOG_BYTES_MAX = 256 * 1024 * 1024
-# The least number of commits at low latency: an egress syncs its progress several times a second,
-# and until then the commit is the only record of it.
+# Minimum retained commits at low latency: an egress syncs its progress a few times a second, and
+# until then only the commit records it.
 RETAINED_FREQUENT = 128
-EPOCH_TIME_S = 0.05  # the least target of an epoch; only a backlog has larger ones
+EPOCH_TIME_S = 0.05  # minimum target of an epoch; only a backlog exceeds it
 LATENCY_MS = 50.0  # the default target of resident tasks (docs/decisions/0047)
 # the same with a checkpoint in an object store, where every commit costs money
 STORE_LATENCY_MS = 250.0
@@ -268,7 +268,7 @@ class RunOptions:
             raise ValueError(f"ingress_listen={host}: {INGRESSES_NEED_TLS}")
 
     def _check_durability(self) -> None:
-        """Raise ValueError for levels that do not exist, or are impossible with this checkpoint."""
+        """Raise ValueError for levels that are unknown or impossible with this checkpoint."""
         levels = tuple(Durability)
         for level in (self.durability, *dict(self.source_durability).values()):
             if level is not None and level not in levels:
@@ -294,7 +294,7 @@ class RunOptions:
             raise ValueError(WEAKER_SOURCE)
 
     def _levels_of_sources(self) -> tuple[Durability, ...]:
-        """Return the possible levels of sources; a copy's commits only name input that it has."""
+        """Return the possible levels of sources: a copy's commits refer only to its own input."""
         alone = self.level is Durability.REPLICATED
         return (self.level,) if alone else (self.level, Durability.DISK)
 
@@ -326,7 +326,7 @@ class RunOptions:
 
     @property
     def is_resident(self) -> bool:
-        """Return whether tasks stay, for batches of milliseconds."""
+        """Return whether tasks are resident, for batches of milliseconds."""
         if isinstance(self.latency, Latency):
             return self.latency is Latency.LOW
         return self.host is HostKind.RESIDENT
@@ -437,11 +437,11 @@ class RunHandle(Protocol):
 
     @abstractmethod
     def begin(self) -> None:
-        """Begin to start; called once, by ``wallaroo.runner``."""
+        """Start in the background; called once, by ``wallaroo.runner``."""
 
     @abstractmethod
     def wait_started(self, timeout: float | None = None) -> bool:
-        """Wait at most ``timeout`` seconds until input is processed.
+        """Wait up to ``timeout`` seconds until input is processed.
 
         Return whether it is, or the run has ended.  Raises what ended it.
         """
@@ -452,9 +452,9 @@ class RunHandle(Protocol):
 
     @abstractmethod
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the end at most ``timeout`` seconds; return whether the run has ended.
+        """Wait up to ``timeout`` seconds for the end; return whether the run has ended.
 
-        It does not matter how it ended: ``result`` raises what it failed with.
+        It does not raise if the run failed; ``result`` does.
         """
 
     def result(self, timeout: float | None = None) -> RunStatus:

@@ -45,10 +45,10 @@ def launch(
     session: Any = None,
     **changes: Unpack[RunChanges],
 ) -> RunHandle:
-    """Begin to start ``application``; return at once, so that ``stop`` can end the start, too.
+    """Start ``application`` in the background; return at once, so ``stop`` can abort the start.
 
-    The arguments are those of ``run``.  Raises PipelineError or PeerError if nothing can be begun;
-    ``wait_started`` of the handle raises the rest.
+    The arguments are those of ``run``.  Raises PipelineError or PeerError if it cannot begin; the
+    handle's ``wait_started`` raises later errors.
     """
     chosen = _checked(application, options, changes, session)
     from wallaroo.spark.jvm.jvm_process import begin_jvm

@@ -1,10 +1,9 @@
 """Aggregations that keep a sketch instead of all values: distinct counts, quantiles.
 
-Where it runs: everywhere.  They are Apache DataSketches', of the package
-datasketches.
+Where it runs: everywhere.  They come from Apache DataSketches (package datasketches).
 
-Results are approximate, and may differ within their error if events are divided into other batches:
-sketches are combined per pane.
+Results are approximate and may vary within their error with the division of events into batches,
+since sketches are combined per pane.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ except ImportError as missing:
 
 __all__ = ["Distinct", "Quantiles"]
 
-_EMPTY = "\0empty"  # a sketch passes over an empty text
-_INTS = range(-(1 << 63), 1 << 63)  # a sketch takes others modulo 2**64
+_EMPTY = "\0empty"  # a sketch ignores an empty text
+_INTS = range(-(1 << 63), 1 << 63)  # a sketch reduces others modulo 2**64
 _PRECISIONS = range(4, 22)  # bounds of Apache DataSketches' HLL
 _SIZES = range(10, 1 << 16)  # bounds of its t-digest
 
@@ -72,7 +71,7 @@ def _number(value: Any) -> Any:
         return _number(float(value))
     else:
         raise TypeError(
-            f"sketches.Distinct counts str, bytes and numbers, and this is a "
+            f"sketches.Distinct counts str, bytes and numbers, not a "
             f"{type(value).__name__}: let `of` return one of them, such as repr(value), or use "
             f"wallaroo.aggregations.Distinct"
         )
@@ -108,7 +107,7 @@ def _add(kept: Kept, value: Any) -> None:
 class Distinct(Aggregation[Any, Kept, int]):
     """The approximate number of distinct values (HyperLogLog).
 
-    Values are str, bytes and numbers, of which equal ones are one value.  ``precision``, 4 to 21,
+    Values are str, bytes and numbers; equal ones count once.  ``precision``, 4 to 21,
     is the logarithm of the sketch's size: 12 takes 2 KiB, with an error of 1.6 % or less in two
     cases of three; each step doubles the size.
     """

@@ -131,7 +131,7 @@ BEFORE_SPARK = (
         "8",
         "a span from text",
         framed(".with_event_time(float, delay=wallaroo.seconds('5'))"),
-        ("APP:5", "wallaroo.seconds('5') is given text; write a number: seconds(5)"),
+        ("APP:5", "wallaroo.seconds('5') expects a number, got text; write seconds(5)"),
     ),
     Mistake(
         "9",

@@ -1,6 +1,6 @@
 """Parsers of the ``--in`` and ``--out`` arguments of applications.
 
-Where it runs: driver, inside of ``application_setup``.  Both ignore all other arguments; a missing
+Where it runs: driver, inside ``application_setup``.  Both ignore all other arguments; a missing
 option raises a WallarooParameterError that names the line that asked for it.
 """
 

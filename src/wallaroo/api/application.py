@@ -57,7 +57,7 @@ class Application:
         return replace(self, serializer=hooks, plan=replace(self.plan, serializer=hooks))
 
     def with_setup_values(self, packed: bytes) -> Application:
-        """Return the application with what its set-up left in modules, for the workers."""
+        """Return the application with its set-up's changes of module values, for the workers."""
         return replace(self, plan=replace(self.plan, setup_values=packed)) if packed else self
 
     def with_dead_letters(self, sink_config: SinkConfig) -> Application:

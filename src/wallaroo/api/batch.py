@@ -54,10 +54,10 @@ def batch_computation(
     """Turn a function of a block of rows into a step; its result is the output.
 
     A result with as many rows counts as one output per row.  If it has fewer or more rows, the
-    function returns ``(rows, indexes)``, which names for each output the row it was made of; after
-    ``key_by`` this is required, for outputs to keep their key.  ``None`` emits nothing.
+    function returns ``(rows, indexes)``, with the index of the source row of each output; this is
+    required after ``key_by``, so that outputs keep their key.  ``None`` emits nothing.
 
-    ``batch``: most rows of one call.  ``setup``: called once per worker process, before the first
+    ``batch``: maximum rows per call.  ``setup``: called once per worker process, before the first
     block; its result, such as a model, is the function's second argument.
     """
     place = user_place()
@@ -92,12 +92,12 @@ def batch_state_computation(
 ) -> BatchStateDecorator:
     """Turn a function of a block of rows and the states of their keys into a step.
 
-    ``state`` is a numpy dtype with named fields; the state of a key is a row of it, and begins as
-    ``initial``, or with zeros.  The function is called with ``(rows, at, states)``: ``states`` is
-    an array of states, and ``at`` holds for each row the index of its key's state, so that
-    ``states["bid"][at]`` reads, and ``states["bid"][at] = rows["bid"]`` writes the last one of each
-    key.  Changes are made in place, to ``states[at]`` only.  A fourth argument receives the keys of
-    ``states``.
+    ``state`` is a numpy dtype with named fields; a key's state is one row of it, initially
+    ``initial`` or zeros.  The function is called with ``(rows, at, states)``: ``states`` is an
+    array of states, and ``at`` holds for each row the index of its key's state, so that
+    ``states["bid"][at]`` reads the states, and ``states["bid"][at] = rows["bid"]`` writes each
+    key's last value.  Changes are made in place, to ``states[at]`` only.  A fourth argument
+    receives the keys of ``states``.
 
     ``state`` may be a class as well: ``states`` is then an array of its objects.
     """
@@ -144,7 +144,7 @@ def batch_key_extractor(
 def batch_key_extractor(name: Any = None, *, on_error: str = STOP) -> Any:
     """Turn a function of a block of rows into a key extractor.
 
-    The function returns the column of the rows' keys, of str, bytes, int, or tuples of these.
+    The function returns a column of keys: str, bytes, int, or tuples of these.
     """
     return decorated(BatchKeyExtractor, name, on_error, fix=FIX)
 
@@ -203,8 +203,8 @@ def fixed_layout(
 ) -> BatchDecoder[Row]:
     """Return a decoder for payloads of one numpy dtype with named fields.
 
-    A run of frames becomes an array without a copy.  ``fields``: those that the rows have; other
-    fields are neither copied nor sent to other tasks.
+    A run of frames becomes an array without a copy.  ``fields``: the fields to keep; others are
+    neither copied nor sent to other tasks.
     """
     place = user_place()
     fix = "Give a numpy dtype with named fields, as long as a payload."
@@ -263,7 +263,7 @@ def arrow_ipc(
 
 
 def _layout_of(state: Any) -> Any:
-    """Return a dtype with named fields, None if ``state`` is not one."""
+    """Return ``state`` as a dtype with named fields; None if it is not one."""
     try:
         layout = np.dtype(state)
     except (TypeError, ValueError):

@@ -1,7 +1,7 @@
 """Construction of an application: its pipelines are checked and planned.
 
 Where it runs: driver.  It is loaded when an application is built, so that ``import wallaroo``,
-which every worker pays for, does without checks and planner.
+which every worker pays for, loads no checks and no planner.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from wallaroo.sinks.interface import SinkConfig
 from wallaroo.sinks.wrapped_encoder import AS_IT_IS, WrappedEncoder
 from wallaroo.steps.kinds import Encoder
 
-# those of dead letters: events that failed, with what is known about each
+# fields of a dead letter: the failed event and its context
 FIELDS = (
     "application",
     "step",
@@ -109,9 +109,9 @@ def check_dead_letters(plan: Plan) -> None:
 def _in_lines(config: SinkConfig) -> SinkConfig:
     """Return the sink with everything that it needs to write dead letters as JSON.
 
-    That is form "raw" or an encoder if it would end one with a second newline, and an encoder if it
-    would pack the letter itself as a message, or as a row of columns.  Raises
-    WallarooParameterError if letters would replace others, or no column is a field of them.
+    It gets form "raw" or an encoder if it would append a second newline, and an encoder if it would
+    serialize the letter itself as a message or a row.  Raises WallarooParameterError if letters
+    would replace others, or no column is a field of them.
     """
     encoder = config.encoder
     is_plain = isinstance(encoder, WrappedEncoder) and encoder.inner is AS_IT_IS
@@ -134,7 +134,7 @@ def _in_lines(config: SinkConfig) -> SinkConfig:
 def _row_encoder(config: SinkConfig, columns: Iterable[str]) -> Encoder[dict[str, Any]]:
     """Return the encoder of a letter as a row: the fields with the names of the columns, or None.
 
-    The record's place, and whatever is a text in the table, are texts.
+    The record's place, and all values of text columns, become text.
     """
     names = tuple(columns)
     if not set(names) & set(FIELDS):

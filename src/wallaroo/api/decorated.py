@@ -2,7 +2,7 @@
 
 Where it runs: driver, while an application is built, and workers.
 
-A state computation of 2018 has a name only; its state is given where it is used.  It returns
+A state computation of 2018 has a name only; its state is passed where the step is used.  It returns
 ``(output, save)``.
 """
 

@@ -119,11 +119,10 @@ def state_computation(
     arrives.  A function with a third argument receives a ``Context``: the event's key, times and
     timers, and ``drop_state()``.
 
-    ``ttl``: how long after a key's last event its state is kept, a span such as
-    ``wallaroo.minutes(10)`` or a ``timedelta``; by the clock, or with ``ttl_time="event"`` by event
-    time.
-    ``on_expire`` is called with state and context before the state is dropped; its result is
-    treated as that of the step's own function.
+    ``ttl``: how long a key's state is kept after its last event, as ``wallaroo.minutes(10)`` or a
+    ``timedelta``, by the clock or, with ``ttl_time="event"``, by event time. ``on_expire`` is
+    called with state and context before the state is dropped; its result is treated as that of the
+    step's own function.
     """
     if state is None and isinstance(name, str):
         return decorated(classic.OldStateComputation, name, on_error, title="state_computation")  # type: ignore[no-any-return]  # what ApplicationBuilder takes
@@ -292,8 +291,8 @@ def decorated(
 ) -> Any:
     """Return the step of a decorator's function, or the decorator if it was called with a name.
 
-    ``title`` is the decorator's name, by default that of the step's kind; ``options`` are what else
-    the step's class accepts.
+    ``title`` is the decorator's name, by default the step kind's; ``options`` are further arguments
+    of the step's class.
     """
     title = f"@{title or kind.kind}"
     check_on_error(title, on_error)

@@ -1,8 +1,8 @@
-"""Pipelines that an application makes and does not use.
+"""Pipelines that an application creates but does not use.
 
 A pipeline never changes: ``lines.map(clean)`` without a use of its result is a step that no event
-reaches.  It is recognized by being gone when the application is built: one that is still there,
-such as the other of two that a function returned, may be meant for something else.
+reaches.  It is recognized by having been garbage-collected when the application is built: one that
+is still referenced may be intended for something else.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from wallaroo.errors import Problem
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """Newest node of a pipeline: whether it still exists, and its name in problems."""
+    """Weak reference to a pipeline's newest node, with its name in problems."""
 
     node: weakref.ref[Node]
     title: str
@@ -33,7 +33,7 @@ _made: ContextVar[list[_Made] | None] = ContextVar("_made", default=None)
 
 @contextmanager
 def noting_pipelines() -> Iterator[None]:
-    """Note all pipelines that are created within."""
+    """Record all pipelines created in the block."""
     token = _made.set([])
     try:
         yield
@@ -42,7 +42,7 @@ def noting_pipelines() -> Iterator[None]:
 
 
 def note(node: Node) -> None:
-    """Note a pipeline by its newest node, if they are noted."""
+    """Record a pipeline by its newest node, if recording is on."""
     noted = _made.get()
     if noted is not None and not isinstance(node, SourceNode | SideNode):
         noted.append(_Made(weakref.ref(node), title_of(node), node.place))

@@ -1,4 +1,4 @@
-"""The step of ``join``, chosen by the options that say which events meet."""
+"""The step of ``join``, chosen by its options."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """Wallaroo's helpers for Kafka on an application's command line.
 
-The options, and the tuples that the ``kafka_parse_*`` functions return, are Wallaroo's: a name, a
-topic, a list of ``(host, port)`` texts with port 9092 if none is given, a log level.  The log level
-and the sizes are read for compatibility; the client logs through `logging` under
-``wallaroo.kafka``.
+The options and the tuples returned by the ``kafka_parse_*`` functions are Wallaroo's: a name, a
+topic, a list of ``(host, port)`` strings (default port 9092), a log level.  The log level and the
+sizes are read for compatibility; the client logs through `logging` under ``wallaroo.kafka``.
 """
 
 from __future__ import annotations

@@ -146,8 +146,8 @@ class Pipeline(Generic[T]):
         """Assign a key to every event: a str, bytes, int, or a tuple of these.
 
         The key is the result of a key extractor, or of a plain function of one event:
-        ``key_by(lambda bid: (bid.bidder, bid.auction))``, or what the column, item or attribute of
-        a name has: ``key_by("customer")``.  State steps after it keep one state per key, and events
+        ``key_by(lambda bid: (bid.bidder, bid.auction))``, or the value of a named column, item or
+        attribute: ``key_by("customer")``.  State steps after it keep one state per key, and events
         of one key keep their order.
         """
         place = user_place()
@@ -165,8 +165,8 @@ class Pipeline(Generic[T]):
         """Add a plain function of one event: its result is the output, ``None`` filters.
 
         For all four of ``map``, ``flat_map``, ``filter`` and ``peek``: ``name`` defaults to the
-        function's name, that of a lambda to its place; a function at the top level of its module is
-        pickled by name, any other by value, with the objects it refers to.
+        function's name, or a lambda's place; a function at the top level of its module is pickled
+        by name, any other by value with the objects it refers to.
         """
         return Pipeline(_step(self, Computation, function, name, on_error))
 
@@ -206,9 +206,9 @@ class Pipeline(Generic[T]):
         """Split the stream in two by a predicate.
 
         The first pipeline has the events for which the function returns a true value, the second
-        all others.  Each continues with steps and sinks of its own, and both are given to
-        ``build_application``, or are merged again.  A predicate that is a ``TypeGuard`` determines
-        the type of the first one.  Events keep their key; ``name`` is as for ``map``.
+        all others.  Each continues with steps and sinks of its own, and both are passed to
+        ``build_application`` or merged again.  A predicate that is a ``TypeGuard`` determines the
+        type of the first one.  Events keep their key; ``name`` is as for ``map``.
         """
         step = _step(self, Branch, predicate, name, on_error)
         node = BranchNode(self._node, step.step, step.place)
@@ -229,18 +229,18 @@ class Pipeline(Generic[T]):
         """Set every event's time to the result of ``extractor``.
 
         It returns an aware datetime, seconds as float, or nanoseconds as int; without an extractor,
-        an event's time is that of its receipt.  The name of a column, item or attribute may stand
-        in place of a function; it sets the times of rows directly behind a vectorized decoder and
-        vectorized steps.  This step precedes the first ``key_by``.
+        an event's time is that of its receipt.  The name of a column, item or attribute may replace
+        the function; directly after a vectorized decoder and vectorized steps it sets the times of
+        rows.  This step precedes the first ``key_by``.
 
-        The watermark of a source is the newest time so far less ``delay``: events may be out of
-        order by as much without being late.  A source without events for ``idle_after`` holds
-        nothing back; without it, event time waits for the source.  An event that is more than
-        ``max_ahead`` ahead of its receipt is counted and skipped, or written to the dead letters
-        with ``on_error="dead-letter"``.  Spans are written as ``wallaroo.seconds(1)`` or
+        A source's watermark is its newest time so far minus ``delay``: events out of order by up to
+        that much are not late. A source without events for ``idle_after`` does not hold back event
+        time; without ``idle_after`` it does.  An event that is more than ``max_ahead`` ahead of its
+        receipt is counted and skipped, or written to the dead letters with
+        ``on_error="dead-letter"``.  Spans are written as ``wallaroo.seconds(1)`` or
         ``timedelta(seconds=1)``.
 
-        A time before 1980 is refused: nearly always it counts milliseconds or seconds.
+        A time before 1980 is rejected: nearly always it is in milliseconds or seconds.
         ``allow_before_1980`` accepts it, for older data and for small numbers in tests.
 
         The step is named after its line; give a ``name`` if a line adds several such steps.
@@ -268,11 +268,11 @@ class Pipeline(Generic[T]):
         return type(self)(StepNode(self._node, step, place))
 
     def collect(self) -> KeyedPipeline[str, T]:
-        """Bring all events to one place, order and state; later steps use one core."""
+        """Route all events to one task with one order and state; later steps use one core."""
         return KeyedPipeline(CollectNode(self._node, user_place()))
 
     def merge(self, other: Pipeline[U]) -> Pipeline[T | U]:
-        """Return both streams as one, each in order per key, in no order between them."""
+        """Merge both streams; each stays ordered per key, with no order between them."""
         merged: Any = other
         if not isinstance(merged, Pipeline):
             what = f"{merged!r:.60} is not a pipeline."
@@ -375,7 +375,7 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
     @overload
     def merge(self, other: Pipeline[U]) -> Pipeline[T | U]: ...
     def merge(self, other: Any) -> Any:
-        """Return both streams as one; keyed if both are."""
+        """Merge both streams; the result is keyed if both are."""
         return super().merge(other)
 
     def clone(self) -> KeyedPipeline[K, T]:
@@ -457,17 +457,17 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         """Join events of one key.  Each pair has one result: ``combine(left, right)``, or a tuple.
 
         * ``within=span``: events whose times are at most a span apart.
-        * ``until=function``: right events from the time of the left one until the time that the
-          function returns for it, inclusive.  ``over=aggregation``: one result for each left event,
-          when that time has passed: ``combine(left, result)`` with the aggregation's result over
-          its right events.
-        * ``within=None``: all events; both sides wait for the other without end or, with
-          ``ttl=span``, those whose times are at most so far apart.  No event is late: the time of
-          one that is behind the watermark is that.
+        * ``until=function``: right events from the left event's time up to and including the time
+        that the function returns for it. ``over=aggregation``: one result per left event once that
+        time has passed: ``combine(left, result)`` with the aggregation's result over its right
+        events.
+        * ``within=None``: all events; both sides wait for the other forever or, with ``ttl=span``,
+        events at most that far apart. No event is late: one behind the watermark takes the
+        watermark as its time.
 
-        ``how`` is ``"inner"``, ``"left"``, ``"right"`` or ``"outer"``: whether an event without a
-        partner has a result, with None for the other side, once the watermark shows that none will
-        come.  Late events are dropped; with ``on_error="skip"`` they are counted as well, with
+        ``how`` is ``"inner"``, ``"left"``, ``"right"`` or ``"outer"``: whether an unmatched event
+        has a result, with None for the other side, once the watermark rules out a match.  Late
+        events are dropped; with ``on_error="skip"`` they are counted as well, with
         ``"dead-letter"`` they are written to the dead letters.
         """
         options = {"within": within, "ttl": ttl, "until": until, "over": over, "how": how}
@@ -511,8 +511,8 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         The result is ``combine(event, newest)``, by default a tuple, emitted when the watermark has
         passed the event.
 
-        An event for which there is none, or none younger than ``max_age``, has a result with None,
-        or, with ``how="inner"``, no result.  Late events are treated as by ``join``.
+        Without such an event, or with none younger than ``max_age``, the result has None, or, with
+        ``how="inner"``, there is no result.  Late events are treated as by ``join``.
         """
         spec = JoinSpec(span_ns(max_age), how)
         return _joined(self, right, LatestJoin(combine or pair, name, on_error, spec, user_place()))
@@ -522,14 +522,13 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
     ) -> KeyedPipeline[K, list[Event]]:
         """Collect the events of each key in lists of ``n``, in their order.
 
-        A list with fewer is emitted when its first event has waited for ``within`` by the clock
-        (``wallaroo.seconds(1)`` or the like), and when all input has ended.
+        A shorter list is emitted when its first event has waited for ``within`` by the clock (such
+        as ``wallaroo.seconds(1)``), or when all input has ended.
 
         Waiting events are state: they survive crashes, and are emitted once.  The clock is read
-        once for each batch that is committed, so no list is emitted earlier or more exactly than
-        such batches.  For lists of the events of *all* keys, use ``collect()`` before it; lists of
-        the events that arrived together, without keys and without waiting, are the input of
-        ``@wallaroo.batch_computation``.
+        once per committed batch, so lists are timed no more precisely than batches.  For lists of
+        the events of *all* keys, use ``collect()`` before it; for lists of events that arrived
+        together, without keys or waiting, use ``@wallaroo.batch_computation``.
         """
         place = user_place()
         if type(n) is not int or n < 1:
@@ -601,8 +600,8 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
     ) -> Self:
         """Drop repeated events of a key.
 
-        An event is dropped if one of its key with the same ``by(event)`` was passed on at most
-        ``within`` before or after its time; without ``by`` all events of a key are alike.
+        An event is dropped if one with its key and ``by(event)`` at most ``within`` before or after
+        its time was emitted; without ``by`` all events of a key are equal.
 
         An event that is more than ``within`` behind the watermark is late and dropped, too; with
         ``on_error="skip"`` it is counted as well, with ``"dead-letter"`` it is written to the dead
@@ -614,7 +613,7 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         return type(self)(StepNode(self._node, step, user_place()))
 
     def in_order(self, *, name: str = "in order", on_error: str = STOP) -> Self:
-        """Hold each event until the watermark has passed it, and emit each key's in order of time.
+        """Hold each event until the watermark has passed it; emit each key's events in time order.
 
         Events of one time are emitted in an order that depends only on the events themselves.
 
@@ -630,9 +629,9 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
     def latest_per_key(self, *, name: str = "latest per key") -> Self:
         """Keep only the last event of each key in every batch that is committed.
 
-        For a sink of changing rows: a row that changes a thousand times in a batch leaves once.
-        Events of different batches do not replace each other: how many leave depends on how often
-        the run commits, and the last one of a key always leaves.
+        For a sink of changing rows: a row that changes a thousand times in a batch is written once.
+        Events of different batches do not replace each other: how many are emitted depends on how
+        often the run commits, but the last one of a key always is.
         """
         place = user_place()
         step: Any = LatestPerKey(name, place)
@@ -641,11 +640,11 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
     def with_late_events(self) -> tuple[Self, KeyedPipeline[K, Any]]:
         """Split a step's output into its results and its late events.
 
-        The step is windows, a join, ``dedupe`` or ``in_order``; its late events are those that came
-        too late for it, each with its key and its time.
+        The step is windows, a join, ``dedupe`` or ``in_order``; late events keep their key and
+        time.
 
-        The call comes right after that step.  Both pipelines are given to ``build_application``;
-        late events are not dropped, counted or written as dead letters then.
+        Call it right after that step, and pass both pipelines to ``build_application``; late events
+        are then neither dropped, counted nor written as dead letters.
         """
         place = user_place()
         node = self._node
@@ -679,7 +678,7 @@ def source(name: str, source_config: SourceOf[U]) -> Pipeline[U]:
 
 
 def _is_plain(given: Any) -> bool:
-    """Return whether a key may be what an object returns: a function, or a class of keys."""
+    """Return whether an object can compute keys: a function, or a class of keys."""
     if isclass(given):
         return given in (str, int, bytes)
     return callable(given) and not isinstance(given, Step)
@@ -715,7 +714,7 @@ def _step(
 
 
 def _has_rows(node: Node) -> bool:
-    """Return whether blocks of rows come from a node, not events."""
+    """Return whether a node emits blocks of rows, not events."""
     if isinstance(node, MergeNode):
         return _has_rows(node.left) and _has_rows(node.right)
     if isinstance(node, SourceNode):

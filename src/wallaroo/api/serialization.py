@@ -23,7 +23,7 @@ def deserialize(packed: bytes) -> Any:
 
 
 def hooks_of(module: Mapping[str, Any]) -> Hooks | None:
-    """Return a module's own ``serialize`` and ``deserialize``, None unless it defines both."""
+    """Return a module's own ``serialize`` and ``deserialize``; None unless it defines both."""
     pair = (module.get("serialize"), module.get("deserialize"))
     if not all(callable(function) for function in pair) or pair == (serialize, deserialize):
         return None

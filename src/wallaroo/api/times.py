@@ -51,7 +51,7 @@ def hours(count: float) -> int:
 
 def _span(unit: str, count: Any, unit_ns: int) -> int:
     if isinstance(count, str | bytes):  # `*` would repeat it
-        raise TypeError(f"wallaroo.{unit}({count!r}) is given text; write a number: {unit}(5)")
+        raise TypeError(f"wallaroo.{unit}({count!r}) expects a number, got text; write {unit}(5)")
     return int(count * unit_ns)
 
 

@@ -31,11 +31,12 @@ In = TypeVar("In")
 Acc = TypeVar("Acc")
 Out = TypeVar("Out")
 
-EMPTY_WINDOWS_DEFAULT = 100  # empty windows after a key's last event; then the key is forgotten
+# empty windows after a key's last event, after which the key is forgotten
+EMPTY_WINDOWS_DEFAULT = 100
 
 
 class _Windows:
-    """Windows of any kind, to be ended with ``over``."""
+    """Windows of any kind; end them with ``over``."""
 
     __slots__ = ()
     spec: Any
@@ -92,7 +93,7 @@ class RangeWindows(_Windows):
         return self._with("with_slide", slide_ns=span_ns(slide))
 
     def with_delay(self, delay: Span) -> RangeWindows:
-        """Fire each window when the watermark is ``delay`` past its end.
+        """Fire each window once the watermark is ``delay`` past its end.
 
         The delay is rounded up to a multiple of the slide.
         """
@@ -111,23 +112,23 @@ class RangeWindows(_Windows):
         return self._with("with_offset", offset_ns=span_ns(offset))
 
     def with_early_results(self, every: Span) -> RangeWindows:
-        """Evaluate open windows with new events every ``every`` of event time, too."""
+        """Also evaluate open windows with new events every ``every`` of event time."""
         return self._with("with_early_results", early_ns=span_ns(every))
 
     def with_allowed_lateness(self, lateness: Span, every: Span | None = None) -> RangeWindows:
         """Accept late events after a window fired, and evaluate it again with them.
 
         They are accepted for ``lateness`` after it fired.  It is evaluated once, when that time is
-        over, or every ``every`` meanwhile.
+        over, or every ``every`` until then.
         """
         return self._with(
             "with_allowed_lateness", lateness_ns=span_ns(lateness), corrected_ns=span_ns(every)
         )
 
     def with_empty_windows(self, at_most: int = EMPTY_WINDOWS_DEFAULT) -> RangeWindows:
-        """Evaluate a key's empty windows, too.
+        """Also evaluate a key's empty windows.
 
-        These are the ones between and after its events, at most ``at_most`` of them in a row.
+        These are the windows between and after its events, at most ``at_most`` in a row.
         """
         return self._with("with_empty_windows", empty_limit=at_most)
 
@@ -150,7 +151,7 @@ class CountWindows(_Windows):
 
 @dataclass(frozen=True, slots=True)
 class SessionWindows(_Windows):
-    """Windows that end when a key has no event for a while.
+    """Windows that end when a key has had no event for a while.
 
     End it with ``over(YourAggregation)``.
     """

@@ -2,8 +2,8 @@
 
 Each list is emitted when it is full, when it has waited long enough, or when all input has ended.
 
-Events that wait are state, so that they are committed, and come after a crash as they would have
-come without one; a key without waiting events has no state.
+Waiting events are state, so they are committed and survive a crash; a key without waiting events
+has no state.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ def _ended(waiting: Waiting[Any], context: Context) -> list[list[Any]]:
 
 
 class BatchEvents(StateComputationMulti[Event, Waiting[Event], list[Event]]):
-    """Events of a key in, lists of them out, in their order.
+    """A key's events in, ordered lists of them out.
 
-    A list has at most ``most`` events.
+    A list holds at most ``most`` events.
     """
 
     kind = "batch"

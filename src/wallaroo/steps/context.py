@@ -32,7 +32,7 @@ class TimerBook(Protocol):
 class Context:
     """The third argument of a state computation that asks for one.
 
-    It belongs to one call: all of it is about the event of this call, so it must not be kept.
+    It is valid for one call only and must not be kept.
     Times are nanoseconds since 1970; spans such as ``wallaroo.seconds(1)`` are nanoseconds, too.
     """
 
@@ -54,7 +54,7 @@ class Context:
     def drop_state(self) -> None:
         """Remove the key's state, so that the key's next event meets a new state object.
 
-        Nothing of it stays stored.  Changes to the old object after this call are lost.
+        Nothing remains stored; later changes to the old object are lost.
         """
         self._drop(self.key)
 
@@ -67,9 +67,9 @@ class Context:
     def watermark(self) -> int:
         """Return the watermark of the event's partition just before the event.
 
-        An event that is older came late.  Before a source's first event it is less than any time.
-        If events are put in the order of time, it is just before the event's time, or, for a late
-        event, at its place in that order.
+        An older event is late. Before a source's first event it is less than any time. With
+        ``in_order`` it is just before the event's time or, for a late event, at its place in that
+        order.
         """
         self._read(self._timed.event_ns)
         return self._timed.watermark_ns
@@ -82,11 +82,11 @@ class Context:
     def set_timer(self, name: str, at: int, *, processing: bool = False) -> None:
         """Call the step's ``on_timer`` function for this key at a time.
 
-        The time is one of events, or, with ``processing``, one of the clock.  A timer of this name
-        that is set already, in either of them, is moved.
+        The time is in event time or, with ``processing``, by the clock. A timer of this name that
+        is already set, in either time, is moved.
 
         In event time it is called before the key's first event that came after the watermark had
-        passed the time.  A time that has passed already is due at once.
+        passed the time.  A time that has already passed is due at once.
         """
         self._book.set(self.key, name, at, processing)
 
@@ -105,7 +105,7 @@ class Context:
     def cancel_timer(self, name: str, *, processing: bool = False) -> None:
         """Remove the key's timer of this name, if it is set.
 
-        It is one timer, in event time or by the clock: ``processing`` changes nothing.
+        A name has one timer, in event time or by the clock; ``processing`` is ignored.
         """
         self._book.cancel(self.key, name)
 

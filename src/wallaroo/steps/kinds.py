@@ -56,12 +56,12 @@ class Step:
     # whether it keeps ordered entries and what is due (``engine.stores.operator_state``); such a
     # step is also ``is_stateful``
     keeps_entries: bool = False
-    # whether all events of a key have to come to one place for it, as those of a state step do
+    # whether it needs all events of a key in one task, as a state step does
     needs_key: ClassVar[bool] = False
     side: int | None = None  # the side of a join, its only addition to events
-    watermark_lag_ns: int = 0  # how far the watermark passes a result's time before it leaves
+    watermark_lag_ns: int = 0  # how far the watermark passes a result's time before it is emitted
     uses_time: ClassVar[bool] = False  # whether it needs event times
-    acts_at_end: bool = False  # whether it does something when all input has ended
+    acts_at_end: bool = False  # whether it acts when all input has ended
     has_expiring_state: bool = False
     expires_by_event_time: bool = False  # applies if its state expires
     may_generate: ClassVar[bool] = False  # whether its function may be a generator
@@ -143,7 +143,7 @@ class Step:
 class WrappedStep(Step):
     """A step of this package around one of the user's, ``inner``: name and place are the user's.
 
-    A subclass is created with ``inner`` and what else it gives to `_take_over`.
+    A subclass is created with ``inner`` and the other arguments of `_take_over`.
     """
 
     inner: Step
@@ -216,7 +216,7 @@ class Filter(Step, Generic[In]):
 
 
 class Branch(Step, Generic[In]):
-    """One event in, passed on one of two ways by the function's result."""
+    """One event in, routed one of two ways by the function's result."""
 
     kind = "branch"
 
@@ -229,7 +229,7 @@ class Peek(Step, Generic[In]):
 
 
 def receipt_time(event: object) -> int:
-    """Mark that an event's time is its receipt, which the runtime knows."""
+    """Mark that an event's time is its receipt time, which the runtime knows."""
     raise NotImplementedError
 
 
@@ -268,7 +268,7 @@ class EventTime(Step, Generic[In]):
     def tolerant(self) -> EventTime[In]:
         """Return the same step, except that it skips an event instead of stopping the run.
 
-        It is for events that their source should not have sent: they end no run.
+        It is for events that their source should not have sent, which must not end a run.
         """
         name, on_error, *rest = self.options()
         return type(self)(self.function, name, SKIP if on_error == STOP else on_error, *rest)
@@ -285,7 +285,7 @@ class EventTime(Step, Generic[In]):
 
 
 class Callback:
-    """A function besides a step's own one."""
+    """An additional function of a step."""
 
     __slots__ = ("function",)
 
@@ -310,7 +310,7 @@ def _callback_by_value(function: bytes) -> Callback:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """A state step's calls at a time rather than for an event.  Spans are nanoseconds."""
+    """State step's calls triggered by time rather than by an event.  Spans are nanoseconds."""
 
     on_timer: Callback | None = None
     on_end: Callback | None = None
@@ -323,13 +323,13 @@ NO_TIMING = Timing()
 
 
 class StateBuilder(Protocol):
-    """Creator of a step's state objects, if that is not their class."""
+    """Factory of a step's state objects, if that is not their class."""
 
     def build(self) -> Any:
         """Return a new state object."""
 
     def content_of(self, stored: Any) -> Any:
-        """Return the state in a stored object, which may be of an older form."""
+        """Return the state of a stored object, which may have an older form."""
 
 
 class _Stateful(Step, Generic[S]):
@@ -469,9 +469,9 @@ class Decoder(Step, Generic[Out]):
     ``header_length`` is 1 to 8 bytes; ``length_fmt`` is the ``struct`` format that reads the
     payload's length from them.  ``is_pure`` states that decoding a payload again returns the same
     event and does nothing else: then the undecoded payload may travel to the event's key and be
-    decoded there.  ``key_place`` states that the event's key is these bytes of the payload (from,
-    up to but not including); ``key_of`` is a function that reads the key from the payload: with one
-    of them the payload is not decoded before it travels.
+    decoded there.  ``key_place`` states that the event's key is this half-open range of the
+    payload; ``key_of`` is a function that reads the key from the payload: with either, the payload
+    is not decoded before it travels.
     """
 
     kind = "decoder"
@@ -504,7 +504,7 @@ class Decoder(Step, Generic[Out]):
 
     @property
     def has_key_place(self) -> bool:
-        """Return whether the key of an event is known before it is decoded."""
+        """Return whether an event's key is known before it is decoded."""
         return self.key_place is not None or self.key_of is not None
 
     @property
@@ -536,8 +536,8 @@ class Decoder(Step, Generic[Out]):
 class Encoder(Step, Generic[In]):
     """One event in, its encoded form for the sink out.
 
-    That is ``bytes`` or ``str`` (sent as UTF-8), or what its sink writes, such as a row.  ``None``
-    writes nothing.
+    That is ``bytes``, ``str`` (sent as UTF-8), or a value that its sink writes, such as a row.
+    ``None`` writes nothing.
     """
 
     kind = "encoder"

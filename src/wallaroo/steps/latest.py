@@ -1,4 +1,4 @@
-"""The step ``latest_per_key``: of the events of a batch, each key's newest."""
+"""The step ``latest_per_key``: each key's newest event of a batch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ In = TypeVar("In", contravariant=True)
 
 
 def _keep(event: Any) -> Any:
-    """Stand in for a user's function, of which there is none."""
+    """Stand in for the user's function, which this step does not have."""
     return event
 
 
@@ -31,7 +31,7 @@ class LatestPerKey(Step, Generic[In]):
         return self.own_place
 
     def is_importable(self) -> bool:
-        """Return False: it is created if it is used."""
+        """Return False: the step is created on use."""
         return False
 
     def __reduce__(self) -> tuple[Any, ...]:

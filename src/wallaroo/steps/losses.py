@@ -1,7 +1,6 @@
 """Losses: reasons for which an event leaves a step without a result, and their counts.
 
-A count is a list of one number.  What drops an event adds 1 to it in place, also in fused code;
-what drops nothing never touches it.
+A count is a list of one number. Code that drops an event, fused or not, adds 1 to it in place.
 """
 
 from __future__ import annotations
@@ -20,11 +19,10 @@ class Loss(StrEnum):
     LATE = "late"  # its windows had fired, or it was behind the watermark: dropped
     DEDUPLICATED = "deduplicated"
     REPLACED = "replaced"  # a later event of its key and batch, in latest_per_key()
-    UNMATCHED = "unmatched"  # no partner in a join that wants one
+    UNMATCHED = "unmatched"  # unmatched in an inner join
     EXPIRED = "expired"  # a key's state, not an event
-    # Not losses, but needed to judge them: late events that a policy or `late()` gave a place, by
-    # how much late events were behind their watermark, and by how many fewer accumulators than
-    # events passed a shuffle.
+    # Not losses, but needed to judge them: late events handled by a policy or `late()`, their delay
+    # behind the watermark, and how many fewer accumulators than events passed a shuffle.
     LATE_KEPT = "late, kept"
     LATE_BY_NS = "late by, ns"
     ADDED_UP = "added up"

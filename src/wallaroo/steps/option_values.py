@@ -44,7 +44,7 @@ def is_seconds(value: Any) -> bool:
 
 
 def as_names(value: Any) -> tuple[Any, ...]:
-    """Return names, given as one or several, or what was given in their place.
+    """Return one or several names as a tuple; anything else unchanged.
 
     >>> as_names("a"), as_names(["a", "b"]), as_names(None), as_names(5)
     (('a',), ('a', 'b'), (), (5,))
@@ -55,7 +55,7 @@ def as_names(value: Any) -> tuple[Any, ...]:
 
 
 def names_twice(names: tuple[Any, ...]) -> str:
-    """Return the first name that is there twice; empty if there is none.
+    """Return the first name that occurs twice; empty if none does.
 
     >>> names_twice(("a", "b", "a")), names_twice(("a", "b"))
     ('a', '')
@@ -83,7 +83,7 @@ def keep_port(config: Configuration, value: Any) -> None:
 
 
 def keep_dict(config: Configuration, option: str) -> None:
-    """Keep an option as a dict of its own; raise WallarooParameterError if it is none.
+    """Copy an option's dict; raise WallarooParameterError if it is not one.
 
     The value is not shown: it may hold a password.
     """
@@ -97,7 +97,7 @@ def keep_dict(config: Configuration, option: str) -> None:
 
 
 def keep_headers(config: Configuration, option: str) -> None:
-    """Keep headers as a dict of its own; raise WallarooParameterError if one cannot be sent."""
+    """Copy headers as a dict; raise WallarooParameterError if one cannot be sent."""
     keep_dict(config, option)
     headers: dict[Any, Any] = getattr(config, option)
     for name, value in headers.items():

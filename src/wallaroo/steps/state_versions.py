@@ -1,4 +1,4 @@
-"""Versions of state classes, and the functions that bring stored objects to the newest one.
+"""Versions of state classes, and functions that upgrade stored objects.
 
 Functions are registered when the application's modules are imported in the driver, and travel to
 workers with the plan.
@@ -26,7 +26,7 @@ _upgrades: dict[type[Any], dict[int, Upgrade]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Evolution:
-    """Differences that stored objects of one step may have from a new one.
+    """Differences between stored objects of a step and a new one.
 
     ``may_lack``: an attribute of a new object may be missing; ``upgrades``: functions by version;
     ``orders``: by version, the fields of objects that were pickled without names.
@@ -47,7 +47,7 @@ def version_of(cls: Any) -> Any:
 
 
 def register(cls: type[Any], from_version: int, function: Upgrade) -> None:
-    """Note the function that makes an object of ``cls`` from the fields of an older one."""
+    """Register the function that builds an object of ``cls`` from an older one's fields."""
     _upgrades.setdefault(cls, {})[from_version] = function
 
 

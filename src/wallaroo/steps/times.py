@@ -21,7 +21,7 @@ _TO_SECONDS = {10**3: "milliseconds", 10**6: "microseconds", 10**9: "nanoseconds
 
 
 class Nanoseconds(int):
-    """A span that is meant in nanoseconds, however short it is; pickled as a plain int."""
+    """Span meant in nanoseconds, however short; pickled as a plain int."""
 
     __slots__ = ()
 
@@ -30,7 +30,7 @@ class Nanoseconds(int):
 
 
 def span_ns(span: Any) -> Any:
-    """Return a span in nanoseconds; anything but a timedelta unchanged, for a rule to refuse.
+    """Return a timedelta in nanoseconds; anything else unchanged, for a rule to reject.
 
     >>> span_ns(timedelta(seconds=1.5)), span_ns(7)
     (1500000000, 7)
@@ -125,7 +125,7 @@ with_event_time(..., allow_before_1980=True)
 
 
 def is_far_ahead(time_ns: int, given: Any) -> bool:
-    """Return whether a time is after 2116, and no mistake of its unit.
+    """Return whether a time is after 2116, with a plausible unit.
 
     >>> is_far_ahead(9999 * 10**18, 9999e9), is_far_ahead(17 * 10**26, 1.7e18)
     (True, False)

@@ -1,7 +1,7 @@
 """Frozen dataclasses whose pickle is a call with their values.
 
-By default, a dataclass with slots asks for its fields at each pickling, which for the small
-messages of batches that come every few milliseconds takes longer than to pickle their content.
+By default, a dataclass with slots looks up its fields at each pickling, which takes longer than
+pickling the content of small messages sent every few milliseconds.
 """
 
 from __future__ import annotations

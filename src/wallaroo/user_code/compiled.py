@@ -1,4 +1,4 @@
-"""Facts about users' functions that their compiled code shows, if it can be read.
+"""Facts about users' functions from their bytecode, if it can be read.
 
 Where it runs: driver; pure.
 """
@@ -37,10 +37,10 @@ def returns_nothing(function: Callable[..., Any]) -> bool:
 
 
 def never_returns_a_value(function: Callable[..., Any]) -> bool:
-    """Return whether a function ends, but never with a value.
+    """Return whether a function returns, but never a value.
 
-    Never of a generator, and of a lambda only if it is a call of ``print``: another one that is
-    None says so.
+    False for generators, and for lambdas other than a call of ``print``: a lambda that returns None
+    says so.
     """
     code = _code_of(function)
     if code is None or code.co_flags & _GENERATES:
@@ -65,7 +65,7 @@ def _only_prints(instructions: list[dis.Instruction]) -> bool:
 
 
 def _is_value(instructions: list[dis.Instruction], place: int) -> bool:
-    """Return whether the return at this place may return anything but the constant None."""
+    """Return whether the return statement here may return anything but the constant None."""
     instruction = instructions[place]
     if instruction.opname == "RETURN_CONST":
         return instruction.argval is not None
@@ -77,7 +77,7 @@ def _is_value(instructions: list[dis.Instruction], place: int) -> bool:
 def attributes_used(function: Callable[..., Any], argument: int) -> frozenset[str]:
     """Return the attributes that a function reads of one of its positional arguments.
 
-    None of a closure: which of them it reads may depend on the values that it was made with.
+    Empty for a closure, whose reads may depend on its captured values.
 
     >>> attributes_used(lambda event, state, context: context.set_timer("t", 1), 2)
     frozenset({'set_timer'})
@@ -91,8 +91,8 @@ def attributes_used(function: Callable[..., Any], argument: int) -> frozenset[st
 def replaces_argument(function: Callable[..., Any], argument: int) -> str:
     """Return the name of a positional argument to which a function assigns a new object, else "".
 
-    A part of the old object, as in ``state = state.total``, and a change in place, as in
-    ``state += [1]``, are not new; what a call returns that the old object has part in may not be.
+    A part of the old object (``state = state.total``) and a change in place (``state += [1]``) are
+    not new; the result of a call that involves the old object may not be.
 
     >>> def lost(event, state): state = state + [event]
     >>> def kept(event, state): state += [event]

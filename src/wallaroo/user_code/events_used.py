@@ -1,4 +1,4 @@
-"""Facts about users' functions from their text: what they return, and need of their event.
+"""Facts about users' functions from source: return types and event attributes.
 
 Where it runs: driver; pure.
 
@@ -33,7 +33,7 @@ _STRAIGHT = (ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return)
 def class_returned(function: Callable[..., Any]) -> type[Any] | None:
     """Return the class of every object but None that a function returns; None if unknown.
 
-    None may be among them: such events are filtered.
+    It may also return None, which filters the event.
     """
     tree = _tree_of(function)
     if tree is None or any(isinstance(each, ast.Yield | ast.YieldFrom) for each in ast.walk(tree)):
@@ -44,7 +44,7 @@ def class_returned(function: Callable[..., Any]) -> type[Any] | None:
 
 
 def uses_of_event(function: Callable[..., Any]) -> Iterator[tuple[str, str]]:
-    """Yield what a function needs of its first argument each time it is called.
+    """Yield what a function needs of its first argument on every call.
 
     Each use is its text and the attribute behind it: ``("order['id']", "__getitem__")``, or
     ``("order.id", "id")``.
@@ -104,7 +104,7 @@ def _of_its_own(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def _at_once(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield everything that is evaluated whenever a statement is, in no particular order."""
+    """Yield, in no particular order, everything that a statement always evaluates."""
     yield node
     if isinstance(node, _LATER):
         return

@@ -1,8 +1,8 @@
-"""Names of a package whose modules are loaded at their first use (PEP 562).
+"""Package exports loaded at first use (PEP 562).
 
-Every command, every worker and every test pays for ``import wallaroo``, so the names that most
-applications never use wait.  For type checkers and editors a face that loads its names so has a
-stub beside it, written by ``scripts/write_stubs.py``.
+Every command, worker and test pays for ``import wallaroo``, so names that most applications never
+use are deferred. For type checkers and editors, such a package has a stub beside it, written by
+``scripts/write_stubs.py``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 def lazy_exports(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
     """Return a ``__getattr__`` for ``package``; ``homes`` has the module of each exported name.
 
-    A name whose module is itself, ``package.name``, is that module.
+    A name whose home is ``package.name`` is that module.
     """
 
     def load(name: str) -> Any:
@@ -24,7 +24,7 @@ def lazy_exports(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]
             raise AttributeError(f"module '{package}' has no attribute '{name}'")
         module = importlib.import_module(homes[name])
         value = module if homes[name] == f"{package}.{name}" else getattr(module, name)
-        setattr(sys.modules[package], name, value)  # so that the next access does not come here
+        setattr(sys.modules[package], name, value)  # so that the next access bypasses this function
         return value
 
     return load

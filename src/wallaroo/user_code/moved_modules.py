@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 else:  # the module of these two bases is slow to import, and nothing needs them at run time
     Loader = MetaPathFinder = object
 
-# the former name of a module, and the name it has now
+# former and present names of modules
 MOVED = {
     "wallaroo.gathering": "wallaroo.steps.batching",
     "wallaroo.local_cluster": "wallaroo.spark.local_cluster",
@@ -48,7 +48,7 @@ def install() -> None:
 
 
 class _Finder(MetaPathFinder):
-    """A finder of former names, asked after all others."""
+    """Import finder of former names, tried last."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -58,7 +58,7 @@ class _Finder(MetaPathFinder):
 
 
 class _Alias(Loader):
-    """A loader that puts the present module in the place of its former name."""
+    """Loader that installs the present module under its former name."""
 
     def create_module(self, spec: ModuleSpec) -> None:
         """Let the import system create an empty module, which the present one replaces."""

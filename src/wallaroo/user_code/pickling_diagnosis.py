@@ -1,4 +1,4 @@
-"""The object that keeps a value from being pickled, in the user's words.
+"""Diagnosis of the object that prevents a value from being pickled.
 
 Where it runs: everywhere, and only when something cannot be pickled.
 """
@@ -20,16 +20,16 @@ Dumps = Callable[[Any], bytes]
 
 
 def name_unpicklable(thing: Any, error: BaseException, dumps: Dumps | None = None) -> str:
-    """Name the innermost object that cannot be pickled, and how ``thing`` comes to hold it.
+    """Name the innermost object that cannot be pickled, and its path from ``thing``.
 
-    If there is none, return pickle's own message.  ``dumps`` is the function that failed:
-    cloudpickle's, if it is not given.
+    If there is none, return pickle's own message. ``dumps`` is the function that failed, by default
+    cloudpickle's.
     """
     return unpicklable_part(thing, dumps) or f"{type(error).__name__}: {error}"
 
 
 def unpicklable_part(thing: Any, dumps: Dumps | None = None) -> str:
-    """Name the innermost object that keeps ``thing`` from being pickled; "" if there is none."""
+    """Name the innermost object that prevents pickling ``thing``; "" if there is none."""
     dumps = dumps or pickle_by_value
     path: list[str] = []
     here = thing
@@ -56,7 +56,7 @@ def unpicklable_part(thing: Any, dumps: Dumps | None = None) -> str:
 def _is_picklable(value: Any, dumps: Dumps) -> bool:
     try:
         dumps(value)
-    except Exception:  # noqa: BLE001  # any failure is the answer
+    except Exception:  # noqa: BLE001  # any failure means that it cannot be pickled
         return False
     return True
 

@@ -42,7 +42,7 @@ def resolve(module: str, qualname: str) -> Any:
 
 
 def load(path: str) -> Any:
-    """Import ``module:name`` when it is needed, rather than with its user."""
+    """Import ``module:name`` on demand."""
     module, _, name = path.partition(":")
     return resolve(module, name)
 
@@ -77,8 +77,8 @@ def pickle_by_name(value: Any) -> bytes:
 def pickle_by_value(value: Any) -> bytes:
     """Pickle a function or class that cannot be imported with all that it refers to.
 
-    ``pickle.loads`` restores it.  cloudpickle is loaded at the first call, as most applications
-    need it never and it takes long.
+    ``pickle.loads`` restores it.  cloudpickle is loaded at the first call: it is slow to import and
+    most applications never need it.
     """
     import cloudpickle  # type: ignore[import-untyped,unused-ignore]
 

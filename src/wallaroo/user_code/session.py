@@ -2,9 +2,9 @@
 
 Where it runs: driver packs, workers unpack.
 
-Functions of a session travel by value, each with its step.  Its classes are wanted by name: events
-and state are pickled with a reference to ``__main__``.  So they travel before the plan, and are put
-into the worker's own ``__main__``, which has nothing of its own in it.
+Functions of a session travel by value, each with its step.  Its classes are looked up by name:
+events and state are pickled with a reference to ``__main__``. So they travel before the plan, into
+the worker's otherwise empty ``__main__``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from wallaroo.user_code.references import is_session, pickle_by_value
 def pack_session() -> bytes:
     """Return the classes of this process's session, by value; ``b""`` if there is no session.
 
-    A class that cannot be pickled by value is left out: it may be one that no step uses.
+    A class that cannot be pickled by value is left out, as no step may use it.
     """
     if not is_session():
         return b""
@@ -37,7 +37,7 @@ def by_value(value: Any) -> bytes | None:
     """Pickle a class or function with all that it refers to; None if that is impossible."""
     try:
         return pickle_by_value(value)
-    except Exception:  # noqa: BLE001  # what a class refers to can be anything
+    except Exception:  # noqa: BLE001  # a class may refer to anything
         return None
 
 

@@ -1,4 +1,4 @@
-"""Fields of objects: of new ones, and of pickled ones whose class may be gone."""
+"""Fields of objects, including pickled ones whose class may be gone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HOLDER = "wallaroo.compat.classic.functions.ClassicState"
 
 
 def fields_of(value: Any) -> dict[str, Any]:
-    """Return an object's own attributes, slots included; those of its class are not among them.
+    """Return an object's own attributes, slots included, without those of its class.
 
     >>> class Total:
     ...     __slots__ = ("count", "unset")
@@ -39,7 +39,7 @@ def slots_of(cls: type[Any]) -> Iterator[str]:
 
 
 class Gone:
-    """An object whose class cannot be imported: its attributes, and what it was created from."""
+    """Object whose class cannot be imported: its attributes and constructor arguments."""
 
     class_name = ""
 
@@ -69,7 +69,7 @@ class Gone:
 
 
 def _named(state: Any) -> dict[str, Any]:
-    """Return a pickled object's state by name: a dict, or one beside another for slots."""
+    """Return a pickled object's state by name: a dict, or a pair of dicts with slots."""
     parts = state if isinstance(state, tuple) and len(state) == 2 else (state,)
     if not all(part is None or isinstance(part, dict) for part in parts):
         return {"state": state}  # the class has a __getstate__
@@ -81,7 +81,7 @@ def _named(state: Any) -> dict[str, Any]:
 
 
 class _Reader(pickle.Unpickler):
-    """An unpickler for which the class of the outermost object need not exist."""
+    """Unpickler that does not need the class of the outermost object."""
 
     outermost: str | None = None
 

@@ -18,7 +18,7 @@ IMPORT_SYSTEM = "importlib"
 
 
 def module_of(frame: FrameType) -> str:
-    """Return the module whose code a frame runs; of ``python -m name``: not ``__main__``."""
+    """Return the module whose code a frame runs; for ``python -m name`` not ``__main__``."""
     name = str(frame.f_globals.get("__name__", ""))
     spec: Any = frame.f_globals.get("__spec__")
     return str(spec.name) if name == "__main__" and spec is not None else name

@@ -1,4 +1,4 @@
-"""The mark of a worker, which imports the application's module and must not run it.
+"""Flag of worker processes, which must not run the application they import.
 
 Where it runs: a worker sets it, ``run`` reads it.
 """
@@ -9,11 +9,11 @@ _is_forbidden = False
 
 
 def forbid_runs() -> None:
-    """Let ``run`` refuse from now on, in this process."""
+    """Make ``run`` fail in this process from now on."""
     global _is_forbidden
     _is_forbidden = True
 
 
 def is_run_forbidden() -> bool:
-    """Return whether this process is a worker, in which ``run`` refuses."""
+    """Return whether this process is a worker, in which ``run`` fails."""
     return _is_forbidden

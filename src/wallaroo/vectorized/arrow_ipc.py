@@ -14,11 +14,11 @@ from wallaroo.vectorized.row_error import RowError
 class ArrowIpc:
     """Decoder of payloads that are IPC streams.
 
-    Each has any number of rows, and is a block of its own: a block does not depend on which frames
-    arrive together.
+    Each has any number of rows and is its own block, so blocks do not depend on which frames arrive
+    together.
     """
 
-    columns: tuple[str, ...] = ()  # none: all
+    columns: tuple[str, ...] = ()  # empty: all
     payloads_max: ClassVar[int] = 1  # per call
 
     def __call__(self, payloads: list[bytes]) -> pa.Table:

@@ -20,7 +20,7 @@ class FixedLayout:
     """Decoder of payloads of ``dtype``.  Rows have the fields named in ``fields`` only."""
 
     dtype: np.dtype[Any]
-    fields: tuple[str, ...] = ()  # none: all
+    fields: tuple[str, ...] = ()  # empty: all
 
     @property
     def rows_dtype(self) -> np.dtype[Any]:
@@ -40,7 +40,7 @@ class FixedLayout:
     def __call__(self, payloads: list[bytes]) -> Array:
         """Return the payloads as rows.
 
-        Raises RowErrors for those of another length, RowError for those whose texts are none.
+        Raises RowErrors for payloads of another length, RowError for those with invalid text.
         """
         size = self.dtype.itemsize
         wrong = {
@@ -70,7 +70,7 @@ class FixedLayout:
         return count if _all_equal(heads, header) else None
 
     def rows(self, frames: bytes, framing: Framing) -> Array | None:
-        """Return frames that were counted as rows, without a copy; None if a text is none."""
+        """Return counted frames as rows, without a copy; None if a text is invalid."""
         header = framing.header_length
         stride = header + self.dtype.itemsize
         rows: Array = np.ndarray(len(frames) // stride, self.rows_dtype, frames, header, (stride,))
@@ -82,7 +82,7 @@ class FixedLayout:
 
 
 def _require_texts(rows: Array) -> None:
-    """Raise RowError for rows in which numbers of characters are too large to be any."""
+    """Raise RowError for rows with code points beyond Unicode."""
     assert rows.dtype.fields is not None
     for name in rows.dtype.names or ():
         base = rows.dtype.fields[name][0].base

@@ -30,7 +30,7 @@ def running_sum(at: Array, values: Array) -> Array:
 
 
 def running_count(at: Array) -> Array:
-    """Return for each row how many rows of its key there are up to and including it.
+    """Return for each row the count of its key's rows up to and including it.
 
     >>> running_count(np.array([3, 1, 3, 3])).tolist()
     [1, 1, 2, 3]

@@ -1,8 +1,8 @@
 """JSON objects, one per frame or line, as record batches.
 
-Invariant: what a payload becomes does not depend on the others that are read with it.  Arrow's
-reader makes rows of nulls of ``null``, and ends the process if that comes first, or for objects
-that are nested deeply; it does not look at UTF-8.  So it gets objects only.
+Invariant: a payload's rows do not depend on the others read with it. Arrow's reader turns ``null``
+into a row of nulls, crashes the process if that comes first or objects are deeply nested, and does
+not validate UTF-8. So it gets objects only.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ Array = np.ndarray[Any, Any]
 class JsonLines:
     """Decoder of JSON objects.
 
-    With a ``schema``, rows have its columns, missing ones as nulls; without one, the columns and
-    types of a block are those that its objects have.
+    With a ``schema``, rows have its columns, missing ones as nulls; without one, a block has the
+    columns and types of its objects.
     """
 
     schema: Any = None  # pyarrow.Schema
@@ -127,7 +127,7 @@ class JsonLines:
 
 
 def unread(schema: Any) -> list[str]:
-    """Return the columns whose types Arrow's reader does not have."""
+    """Return the columns whose types Arrow's reader does not support."""
     fields = [] if schema is None else schema
     return [
         f"{each.type} (column {each.name!r})"
@@ -146,7 +146,7 @@ def _newlines(lines: bytes) -> Array:
 
 
 def _are_objects(lines: bytes, ends: Array) -> bool:
-    """Return whether payloads, which end there, are objects at first sight that can be read."""
+    """Return whether payloads, given their ends, look like readable objects."""
     if not len(ends):
         return False
     content = np.frombuffer(lines, np.uint8)

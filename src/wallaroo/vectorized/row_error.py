@@ -11,10 +11,10 @@ class RowError(Exception):
 
     These rows, and no others, are wrong.
 
-    ``rows`` is the index of a row in the block that the function was given, several of them, or an
-    array of booleans with an entry per row.  The step's error policy is applied to each; with
-    ``on_error="skip"`` or ``"dead-letter"`` the function is then called again with the other rows,
-    so it raises before it changes anything.
+    ``rows`` is the index of a row in the function's block, several of them, or a boolean array with
+    an entry per row.  The step's error policy is applied to each; with ``on_error="skip"`` or
+    ``"dead-letter"`` the function is then called again with the other rows, so it must raise before
+    it changes anything.
 
     >>> raise RowError([3, 7], "no price")
     Traceback (most recent call last):
@@ -32,7 +32,7 @@ class RowError(Exception):
 
 
 class RowErrors(RowError):
-    """Rejection of rows, each for a reason of its own."""
+    """Rejection of rows, each for its own reason."""
 
     def __init__(self, reasons: Mapping[int, Exception]) -> None:
         super().__init__(list(reasons), next(iter(reasons.values())))
@@ -40,7 +40,7 @@ class RowErrors(RowError):
 
 
 class Inconvertible(ValueError):
-    """Rows, or payloads, that have no common form, or one that has none.
+    """Error for rows or payloads without a common form.
 
     The block is converted in parts.
     """

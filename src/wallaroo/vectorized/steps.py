@@ -1,6 +1,6 @@
 """Vectorized steps: functions that are called with a whole block of rows.
 
-Nothing here needs numpy: a function's annotation declares the form in which it wants its rows.
+Nothing here needs numpy: a function's annotation declares the form of its rows.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _FRAMES = {"pd": Form.PANDAS, "pandas": Form.PANDAS, "pl": Form.POLARS, "polars"
 
 
 def form_of(function: Callable[..., Any]) -> Form | None:
-    """Return the form in which a function wants its rows.
+    """Return the form of rows that a function declares.
 
     Return None if the annotation of its first argument declares none.
 
@@ -207,9 +207,9 @@ class ColumnTime(EventTime[In], Generic[In]):
 class BatchDecoder(Decoder[Out], Generic[Out]):
     """The payloads of many frames in, a block of rows out.
 
-    A function may read frames as they were received, headers included: its ``count`` returns how
-    many there are, or None if it must be given payloads, and its ``rows`` returns the rows of
-    frames that were counted, or None.  ``payloads_max`` is how many payloads it accepts in a call.
+    A function may read frames as received, headers included: its ``count`` returns their number, or
+    None if it needs payloads, and its ``rows`` returns the rows of counted frames, or None.
+    ``payloads_max`` is the maximum payloads per call.
     """
 
     kind = "batch_decoder"

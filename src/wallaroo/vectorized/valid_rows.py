@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 
 def require_valid(batch: pa.RecordBatch) -> None:
-    """Raise ValueError unless each value of the rows can be read, and be one of an event."""
+    """Raise ValueError unless every value can be read and be an event's value."""
     batch.validate(full=True)
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         kind = column.type

@@ -1,4 +1,4 @@
-"""``with_columns``: a result of a join that is the left row with columns of the right one."""
+"""``with_columns``: join results made of the left row and right columns."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from wallaroo.user_code.user_frames import user_place
 
 @dataclass(frozen=True, slots=True)
 class WithColumns:
-    """Function from a left and a right row, as dicts, to the left one with columns of the other.
+    """Function that adds columns of the right row to the left row, both dicts.
 
-    ``columns``: the name in the result, and that in the right row.
+    ``columns``: pairs of the name in the result and the name in the right row.
     """
 
     columns: tuple[tuple[str, str], ...]
@@ -58,8 +58,7 @@ def with_columns(*columns: str, **renamed: str) -> WithColumns:
 
     ``with_columns("bid", quoted_at="at")`` adds the right row's ``bid``, and its ``at`` under the
     name ``quoted_at``.  Without a right row they are null; without a left row they are the result.
-    A name that the left row has is refused.  If vectorized streams are joined, so are whole blocks
-    of their rows.
+    A name that the left row already has is rejected. Vectorized streams are joined in whole blocks.
 
     >>> with_columns("bid", quoted_at="at")({"order": 7, "at": 3}, {"bid": 1.5, "at": 2})
     {'order': 7, 'at': 3, 'bid': 1.5, 'quoted_at': 2}

@@ -1,10 +1,9 @@
-"""The as-of join at work: left events with the newest right one.
+"""Machine of the as-of join: left events with the newest right one.
 
 The newest one is that at the left event's time.
 
-Invariants, besides those of ``joins.machines`` and ``joins.waiting``: a row waits until it is
-joined, when the watermark has passed it; the newest row of the right side that was passed is kept
-by key.
+Invariants, besides those of ``joins.machines`` and ``joins.waiting``: a row waits until the
+watermark has passed it, and is then joined; the newest passed row of the right side is kept by key.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ class LatestMachine(WaitingRows):
         self._walk(_in_order(lefts), values, self._newest)
 
     def read(self, key: Any) -> list[Any]:
-        """Return the pieces that are due; the key may be one whose newest row is."""
+        """Return the pieces that are due; a key may be that of a newest row."""
         if key not in self._known:
             self._know(key)
         return super().read(key)
@@ -108,11 +107,11 @@ class LatestMachine(WaitingRows):
             return
         if newest is not known:
             self._stored.entries.put(key, NEWEST, newest[::2])
-        if known is None or key in self._taken:  # otherwise there is one, which comes before
+        if known is None or key in self._taken:  # otherwise an earlier one exists
             self._stored.due.add(self._expires(newest), key, ROW)
 
     def _expires(self, newest: Row) -> int:
-        """Return the watermark from which on no event can be joined with a row."""
+        """Return the watermark from which no event can join a row."""
         return AT_END if self._within is None else newest[0] + self._within + 1
 
 
@@ -133,7 +132,7 @@ def _taking(keep: Callable[[Row], None], now: Now, too_late: Callable[[Any, Any]
 
 
 def _in_order(rows: list[Row]) -> list[Row]:
-    """Sort rows, which are in the order of time, by time and key."""
+    """Sort rows, already ordered by time, by time and key."""
     times = list(map(time_of, rows))
     if not any(map(eq, times, islice(times, 1, None))):
         return rows
@@ -146,9 +145,9 @@ def _in_order(rows: list[Row]) -> list[Row]:
 def walking(spec: JoinSpec, emit: Callable[[Row, Row], None], unmatched: Cell = UNCOUNTED) -> Walk:
     """Return the function that joins rows of the two sides.
 
-    It accepts rows of the left side, then those of the right one up to ``END``, both in the order
-    of time, and the newest rows of the right side before them by key, which it updates.  It emits
-    each row of the left side with that of the right side at its time, or ``NOTHING``.
+    It accepts rows of the left side, rows of the right side up to ``END``, both in time order, and
+    the newest earlier right rows by key, which it updates. It emits each left row with the right
+    row at its time, or ``NOTHING``.
     """
     age_max = FINAL_WATERMARK if spec.within_ns is None else spec.within_ns
     unwanted = None if spec.how == LEFT_HOW else NOTHING

@@ -1,12 +1,11 @@
-"""``dedupe`` at work, and what holds for joins as well.
+"""Machine of ``dedupe``, and invariants shared with joins.
 
-Invariants, from which it follows that results do not depend on how input was cut into batches or
-tasks:
+Invariants, which make results independent of how input is divided into batches or tasks:
 
-* An event is late by its time and by the watermark of its partition before it, and by nothing else.
+* Lateness depends only on an event's time and its partition's watermark before it.
   Late events have no results.
-* The state of an event is removed when the watermark shows that no event that is not late can meet
-  it any more.
+* An event's state is removed once the watermark rules out further matches by events that are not
+late.
 * A result that one event alone determines is emitted with it; one that depends on events that do
   not arrive, when the watermark has passed them.
 """
@@ -44,8 +43,8 @@ class DedupeMachine:
 
     The state of a key: for each distinct value, the times of the events that were passed on.
 
-    An event that is further behind the watermark than the span is late: an event equal to it may be
-    forgotten.  So times are kept for twice the span.
+    An event further behind the watermark than the span is late, as its equal may be forgotten. So
+    times are kept for twice the span.
     """
 
     def __init__(
@@ -98,7 +97,7 @@ class DedupeMachine:
         self._emit(key, event, time, self._now.watermark_ns)
 
     def advance(self, watermark: int) -> None:
-        """Forget values that no event can repeat from now on."""
+        """Forget values that no later event can repeat."""
         self._live.load_due(OPEN, watermark)
         states = self._open
         kept_for = 2 * self._within

@@ -3,12 +3,11 @@
 Invariants:
 
 * An event's *place* is one nanosecond before its time, or the watermark of its partition before it
-  if that is later: then it is not older than that, or late.  So it does not depend on how input was
-  cut.
+  if that is later. So it does not depend on how input was divided.
 * Events are emitted in the order of their places; those of one place, in the order of key, time and
-  content.  Each is emitted with its place as the watermark.  So for the steps after this one a
-  key's events are in one order, and a timer or an expiry at the time ``t`` comes after the events
-  in time up to ``t``, and before all later ones.
+  content.  Each is emitted with its place as the watermark.  So later steps see a key's events in
+  one order, and a timer or expiry at time ``t`` comes after all events up to ``t`` that are not
+  late, and before all later ones.
 * An event is emitted when the watermark is later than its place: no event that arrives after that
   has a place before the watermark.
 """
@@ -87,7 +86,7 @@ def _taking_all(keep: Callable[[Row], None], now: Now) -> Callable[[Any, Any], N
 
 
 def in_sequence(rows: list[Row], dumps: Dumps) -> Iterator[Row]:
-    """Sort rows, which are in the order of their places, as the module's docstring defines.
+    """Sort rows, already ordered by place, as the module's docstring defines.
 
     >>> rows = [(4, "b", "late", 3), (4, "a", "y", 5), (4, "a", "x", 5), (4, "a", "late", 2)]
     >>> [event for _, key, event, _ in in_sequence(rows, pickle.dumps) if key == "a"]
@@ -112,14 +111,13 @@ def _key_and_time(row: Row) -> tuple[Any, int]:
 def content_of(event: Any, dumps: Dumps) -> bytes:
     """Return bytes that are the same for equal events, even if they share parts differently.
 
-    They are a pickle without memo, or, for events that cannot be pickled so, the result of
-    ``dumps``.
+    They are a pickle without memo or, if that fails, the result of ``dumps``.
     """
     buffer = io.BytesIO()
     pickler = pickle.Pickler(buffer, 5)
     pickler.fast = True
     try:
         pickler.dump(event)
-    except Exception:  # it contains itself, or the application packs it by its own function
+    except Exception:  # it contains itself, or the application has its own serializer
         return dumps(event)
     return buffer.getvalue()

@@ -4,10 +4,10 @@ The invariants:
 
 * An entry is named by side, time, the batch that wrote it, and a number.  Its events are in the
   order of their time, and of their arrival.
-* An event whose end has a result by itself, or changes while it waits, is an entry of its own.  All
-  others of a key, side and batch are together, as *runs*: a run is named by the time of its last
-  event, so a scan of names from a time on has all events from that time on.  A run of one event,
-  and those of earlier versions, have the form of an entry of one event.
+* An event whose end has a result of its own, or that changes while it waits, is a separate entry.
+All others of a key, side and batch form *runs*, named by the time of their last event, so a scan of
+names from a time finds all later events. A run of one event, and those of earlier versions, have
+the form of a single entry.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from wallaroo.steps.windows.entries import AT_END, Slot, pack_slot
 
 OLD = pack_slot(Slot(AT_END, 0))  # both sides of a key, in one entry of earlier versions
 AFTER_ALL = b"\xff" * 9  # sorts after all names, that of ``OLD`` included
-RUN_MAX = 64  # events: one that is marked costs the marks and the bytes of so many
+RUN_MAX = 64  # events; marking one rewrites the marks and bytes of the whole run
 _SUB = struct.Struct(">BQQL")  # side, time, batch, number within it
 _TIME_IN = struct.Struct(">BQ")
 _HALF = 1 << 63
@@ -39,7 +39,7 @@ def pack_sub(side: int, time: int, batch: int, number: int) -> bytes:
 
 
 def side_and_time(sub: bytes) -> tuple[int, int]:
-    """Return whose events an entry has, and the time of the last of them.
+    """Return an entry's side, and the time of its last event.
 
     >>> side_and_time(pack_sub(1, -7, 2, 3))
     (1, -7)
@@ -49,7 +49,7 @@ def side_and_time(sub: bytes) -> tuple[int, int]:
 
 
 def names_from(side: int, time: int) -> bytes:
-    """Return a name that sorts before those of a side's entries from a time on."""
+    """Return a name that sorts before a side's entries at or after a time."""
     return _TIME_IN.pack(side, time + _HALF)
 
 
@@ -75,7 +75,8 @@ class Single(Waiting):
         self.time = order[0]
         self.event = event
         self.has_met = has_met
-        self.end = end  # the last time of events that it meets; let go when the watermark is later
+        # the latest time of events that it meets; removed once the watermark is later
+        self.end = end
         self.total = total  # accumulator of the right events it met, if they are aggregated
         self.is_new = True
         self.is_changed = False
@@ -89,7 +90,7 @@ def order_of_entry(sub: bytes) -> Order:
 
 
 class Run:
-    """Stored events of a key, side and batch, of which nothing changes but whether each met one."""
+    """Stored events of a key, side and batch; only their match marks change."""
 
     __slots__ = ("_met", "_packed", "_times", "events", "sub")
 
@@ -130,7 +131,7 @@ def unmet_in(value: tuple[Any, ...]) -> int:
 def runs_of(
     side: int, batch: int, events: Sequence[Waiting], dumps: Callable[[Any], bytes]
 ) -> Iterator[tuple[bytes, tuple[Any, ...]]]:
-    """Yield names and values of the entries of a batch's new events, which are in their order."""
+    """Yield names and values of the entries of a batch's new, ordered events."""
     for first in range(0, len(events), RUN_MAX):
         part = events[first : first + RUN_MAX]
         sub = pack_sub(side, part[-1].time, batch, first)

@@ -1,14 +1,14 @@
-"""Joins of pairs at work: within a span, until a time of the left event's own, or without a span.
+"""Machine of pair joins: within, until, or without a span.
 
 Invariants, besides those of ``joins.machines`` and ``joins.pair_entries``:
 
-* A batch reads the other side's entries that its events may meet, and writes what is new or has met
-  one for the first time.
-* An entry that will be let go has a row in the order of time, named like it.
-* Which events meet depends on their times alone; without a span, a late event has the time of the
-  watermark that it came behind.
-* A key's one entry of earlier versions is split at its first touch, or when it is due.  Until then
-  the key has no others.
+* A batch reads the other side's entries that its events may meet, and writes entries that are new
+or matched for the first time.
+* An entry that will be removed has a row of the same name in time order.
+* Matching depends on times alone; without a span, a late event takes the watermark it missed as its
+time.
+* A key's single entry of earlier versions is split when first touched or due. Until then the key
+has no others.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from wallaroo.steps.windows.entries import AT_END, Entries, Rows, order_of
 from wallaroo.steps.windows.late import Now
 from wallaroo.steps.windows.spec import FINAL_WATERMARK, NO_WATERMARK, Window
 
-NEVER = FINAL_WATERMARK  # the end of what is not let go, even when all input has ended
-LAST = AT_END - 1  # the last end there is
+NEVER = FINAL_WATERMARK  # the end of entries that are never removed, even when all input has ended
+LAST = AT_END - 1  # the latest possible end
 
 
 class PairsOf(NamedTuple):
-    """A join's functions and what it works with."""
+    """A join's functions, stores and conditions."""
 
     combine: Callable[[Any, Any], Any]
     over: BoundAggregation | None
@@ -66,7 +66,7 @@ _time_of = attrgetter("time")
 
 
 class _Key:
-    """The known events of a key in this batch, by side, in order."""
+    """A key's events known in this batch, by side, in order."""
 
     __slots__ = ("fresh", "known_from", "rows", "runs")
 
@@ -148,13 +148,13 @@ class PairMachine:
         return added
 
     def _end(self, side: int, time: int, event: Any) -> int:
-        """Return the last time of events that an event of this time meets."""
+        """Return the latest time of events that an event of this time meets."""
         if self._until is not None and side == LEFT:
             return min(as_nanoseconds(self._until(event)), LAST)
         return self._end_of(time)
 
     def _end_of(self, time: int) -> int:
-        """Return the same for an event that names no time of its own."""
+        """Return the same for an event without a time of its own."""
         if self._until is not None:
             return time
         if self._span is not None:
@@ -289,7 +289,7 @@ class PairMachine:
     # -- the end of a batch
 
     def advance(self, watermark: int) -> None:
-        """Drop events that can have no further pairs, with the results that this decides."""
+        """Drop events that can have no further pairs, and emit the results that this decides."""
         self._passed = max(self._passed, watermark)
         gone: list[tuple[int, Any, int, Single]] = []
         for row in self._works.due.take(watermark):
@@ -367,7 +367,7 @@ class PairMachine:
         self._result(key, left, right, decided, decided)
 
     def store(self) -> None:
-        """Write the events that are new, or have met others; keep nothing here."""
+        """Write new and newly matched events; keep nothing in memory."""
         for key, known in self._keys.items():
             self._store_runs(key, known)
             for side, rows in enumerate(known.rows):

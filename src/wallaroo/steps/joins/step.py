@@ -30,7 +30,7 @@ HOW: dict[str, tuple[int, ...]] = {
     OUTER: (LEFT, RIGHT),
 }
 HOW_LATEST = (INNER, "left")
-ORDER = "in order for "  # before the name of a step whose events are put in order first
+ORDER = "in order for "  # prefix of a step whose events are ordered first
 
 
 def from_left(event: Any) -> tuple[int, Any]:
@@ -67,7 +67,7 @@ def whole_event(event: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class JoinSpec:
-    """Conditions on which sides, or an event and earlier ones, meet; spans in ns."""
+    """Conditions for matching two sides, or an event and earlier ones; spans in ns."""
 
     within_ns: int | None
     how: str = INNER
@@ -89,7 +89,7 @@ class WindowJoinSpec:
 class OrderSpec:
     """An order of events."""
 
-    takes_late: bool = False  # late events are emitted in their turn, not left out
+    takes_late: bool = False  # late events are emitted in their turn, not dropped
 
 
 class Matching(Step):
@@ -119,7 +119,7 @@ class Matching(Step):
 
     @property
     def place(self) -> str:
-        """Return ``file:line`` of the call that made it."""
+        """Return ``file:line`` of the call that created it."""
         return self.own_place
 
     def options(self) -> tuple[Any, ...]:
@@ -148,13 +148,13 @@ class IntervalRowJoin(IntervalJoin[Out]):
 
 
 class OpenJoin(IntervalJoin[Out]):
-    """Join of all events of two sides, or of those that a time to live leaves together."""
+    """Join of all events of two sides, or of those within a time to live."""
 
     kind = "open join"
 
 
 class JoinUntil(IntervalJoin[Out]):
-    """Join of left events with right ones from their own time until one that they name."""
+    """Join of left events with right ones from their time until one they name."""
 
     kind = "join until"
 
@@ -170,8 +170,8 @@ class LatestJoin(Matching, Generic[Out]):
 class LatestRowJoin(LatestJoin[Out]):
     """Join of left rows with the right side's newest, block by block.
 
-    The planner puts it in the place of a ``LatestJoin`` whose function is ``WithColumns`` and to
-    whose sides rows come (``ROW_JOINS``).
+    The planner substitutes it for a ``LatestJoin`` of rows whose function is ``WithColumns``
+    (``ROW_JOINS``).
     """
 
     kind = "latest join of rows"
@@ -205,12 +205,12 @@ class WindowJoin(Matching, Generic[Out]):
         super().__init__(function, name, on_error, spec, place, gives_late)
         windows = self.spec.windows
         self.kept_for = windows
-        # the build refuses other slides
+        # the build rejects other slides
         self.watermark_lag_ns = Grid.of(windows).delay if windows.slide_ns > 0 else 0
 
 
 class Dedupe(Matching, Generic[In]):
-    """Filter of events that repeat another one within a span."""
+    """Filter of events that repeat an earlier one within a span."""
 
     kind = "dedupe"
 
@@ -225,6 +225,6 @@ class InOrder(Matching, Generic[In]):
 
 
 def order_before(step: Step) -> InOrder[Any]:
-    """Return the step that orders events before a step in event time, late ones in their turn."""
+    """Return the step that orders events before an event-time step, late ones in their turn."""
     name = f"{ORDER}{step.step_name}"
     return InOrder(whole_event, name, STOP, OrderSpec(takes_late=True), step.place)

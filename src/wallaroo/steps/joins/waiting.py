@@ -4,15 +4,15 @@ They wait until it has passed them.
 
 Invariants:
 
-* Rows (a time, a key, and more) are in the order of time; those of one time, in that of arrival.
+* Rows (a time, a key, and more) are in time order; those of one time, in order of arrival.
 * After a batch whose watermark was ``w``, every row before ``w`` was passed on, and none after it.
-  So a stored row was passed on if its time is before the watermark with which the batch began: rows
-  are written once, in *pieces*, and a piece is removed when the watermark has passed its last row.
+  So a stored row was passed on if its time is before the batch's initial watermark: rows are
+  written once, in *pieces*, and a piece is removed once the watermark has passed its last row.
 * A piece holds rows of one key group and one batch; all pieces of a group are stored under one key,
-  its *home*.  The rows that a batch leaves waiting in a group with many are cut by time into about
-  as many pieces as batches will pass them in, so that the next batch reads the rows it passes on
-  and no more; the rest of small pieces is written again, as one.  If two pieces have rows of one
-  time, that of the later batch has the later rows.
+  its *home*.  Many waiting rows of a group are divided by time into about as many pieces as the
+  batches that will pass them, so that a batch reads only the rows it passes on; leftovers of small
+  pieces are rewritten as one.  If two pieces have rows of one time, that of the later batch has the
+  later rows.
 * For every home with pieces there is a due row no later than the first of their rows.
 """
 
@@ -37,7 +37,7 @@ from wallaroo.steps.windows.spec import FINAL_WATERMARK
 
 Side = TypeVar("Side")  # the rows of a side; false if there are none
 PIECE = 1  # kind of slots
-NOTES = 2  # the same: what a join of rows notes of a piece
+NOTES = 2  # kind of slots: notes of a row join about a piece
 PIECES_MAX = 8  # per group and batch
 time_of = itemgetter(0)
 
@@ -68,14 +68,14 @@ class WaitingPieces(ABC, Generic[Side]):
     ``began``: the watermark when the batch began.
     """
 
-    piece_rows: ClassVar[int]  # a piece of so many costs less by itself than its rows do
+    piece_rows: ClassVar[int]  # number of rows from which a piece's own cost is negligible
 
     def __init__(self, stored: Stored, batch: int, began: int):
         self._stored = stored
         self._batch = batch
         self._span = began, began  # the watermark when the batch began, and now
-        self._taken: set[Any] = set()  # keys whose due rows were
-        self._later: set[Any] = set()  # homes of pieces of which nothing is due yet
+        self._taken: set[Any] = set()  # keys whose due rows were taken
+        self._later: set[Any] = set()  # homes of pieces that are not due yet
 
     @abstractmethod
     def between(self, rows: Side, begin: int, end: int) -> Side:
@@ -103,7 +103,7 @@ class WaitingPieces(ABC, Generic[Side]):
         return {key: self.read(key) for key in keys}
 
     def read(self, key: Any) -> list[Piece[Side]]:
-        """Return the due pieces of a home; note when the others are due."""
+        """Return a home's due pieces; record when the others are due."""
         self._taken.add(key)
         pieces = []
         for sub in self._stored.entries.subs(key):
@@ -119,10 +119,10 @@ class WaitingPieces(ABC, Generic[Side]):
         return pieces
 
     def left(self, due: dict[Any, list[Piece[Side]]]) -> list[Piece[Side]]:
-        """Remove pieces that were passed, and the newest ones while little is left of them.
+        """Remove passed pieces, and the newest ones while they are nearly empty.
 
-        Of the latter, those with waiting rows are returned, the oldest of a home first, to be
-        written with the rows that arrived now.  Due rows are added for the others.
+        Of the latter, return those with waiting rows, a home's oldest first, to be written with the
+        rows that just arrived. Add due rows for the others.
         """
         return [piece for key, pieces in due.items() for piece in self._left(key, pieces)]
 
@@ -153,7 +153,7 @@ class WaitingPieces(ABC, Generic[Side]):
         last = max(self.time_at(rows, -1) for rows in sides if rows) + 1
         rows = sum(map(self.count, sides))
         began, watermark = self._span
-        passes = max(watermark - began, 1)  # the time that a batch passes, about
+        passes = max(watermark - began, 1)  # approximate time span of a batch
         count = min(PIECES_MAX, rows // self.piece_rows, -(-(last - first) // passes))
         marks = [first + (last - first) * number // count for number in range(1, count)]
         begin = first
@@ -181,15 +181,14 @@ def by_age(due: dict[Any, list[Piece[Side]]]) -> list[Piece[Side]]:
 class WaitingRows(WaitingPieces[list[Any]]):
     """Waiting rows of all keys, together by side.
 
-    So the rows that the watermark has passed are found by walking along the sides in the order of
-    time, once per batch.
+    So one walk along the sides in time order per batch finds the passed rows.
     """
 
     piece_rows = 64
 
     def __init__(self, stored: Stored, batch: int, began: int, sides: int):
         super().__init__(stored, batch, began)
-        # not passed on, nor stored
+        # neither passed on nor stored
         self._rows: tuple[list[Any], ...] = tuple([] for _ in range(sides))
 
     def between(self, rows: list[Any], begin: int, end: int) -> list[Any]:
@@ -222,7 +221,7 @@ class WaitingRows(WaitingPieces[list[Any]]):
         passed: list[list[Any]] = []
         for side, rows in enumerate(self._rows):
             rows.sort(key=time_of)  # stable: rows of one time keep the order of arrival
-            end = bisect_left(rows, watermark, key=time_of)  # before all of that time
+            end = bisect_left(rows, watermark, key=time_of)  # excludes rows at the watermark
             of_side = self._of_side(pieces, side, began, watermark)
             if of_side:
                 of_side += rows[:end]

@@ -1,8 +1,8 @@
-"""Joins in windows at work: a window's accumulator holds both sides' events.
+"""Window joins: the accumulator of a window holds both sides' events.
 
-Invariant: a pair is emitted once for each window that both of its events are in; an event that is
-alone in a window, if that is wanted, once for that window.  ``windows.range_machine`` determines
-the events of a window.
+Invariant: a pair is emitted once for each window that both of its events are in; an unmatched
+event, if wanted, once for that window.  ``windows.range_machine`` determines the events of a
+window.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SIDES = BoundAggregation(_nothing, _add, _both, _whole, _both)
 
 
 class Pairs:
-    """Maker of results of a window's events."""
+    """Builder of results from a window's events."""
 
     def __init__(
         self,

@@ -51,8 +51,8 @@ class Aggregation(Generic[In, Acc, Out]):
     2
     """
 
-    # Whether ``combine`` is associative to the last digit: for whole numbers, say, not for floats.
-    # Then events may be added up where they are read, and their accumulators are shuffled.
+    # Whether ``combine`` is associative to the last digit: for integers, say, not for floats. Then
+    # events may be pre-aggregated where they are read, and accumulators are shuffled.
     adds_up_exactly: bool = False
 
     def name(self) -> str:
@@ -68,7 +68,7 @@ class Aggregation(Generic[In, Acc, Out]):
         raise NotImplementedError
 
     def combine(self, left: Acc, right: Acc, /) -> Acc:
-        """Return the accumulator of both parts' events, ``left`` the earlier ones.
+        """Return the accumulator of both parts' events, ``left`` being the earlier ones.
 
         It must be associative and change neither; it may return one of them.
         """
@@ -101,7 +101,7 @@ class Aggregation(Generic[In, Acc, Out]):
 class Fold(NamedTuple):
     """The kind of an aggregation whose accumulators can be computed from columns.
 
-    ``parts`` are those of several that are computed at once.
+    ``parts`` are the folds of several aggregations computed at once.
     """
 
     kind: str
@@ -120,7 +120,7 @@ COMBINED = "combined"  # a list of the parts' accumulators
 def fold_of(aggregation: Any) -> Fold | None:
     """Return the fold that a class declares as ``_fold``; None if there is none.
 
-    A subclass does not inherit it: its methods may be its own.
+    A subclass does not inherit it, as it may override methods.
     """
     kind = vars(type(aggregation)).get("_fold") if is_ours(type(aggregation)) else None
     if kind == COMBINED:
@@ -137,8 +137,8 @@ Output = Callable[[Any, Any, Window], Any]
 class Partial(NamedTuple):
     """An aggregation's calls for a part of a pane's events, before a shuffle.
 
-    What ``initial`` and ``update`` return may differ from the aggregation's own accumulators.
-    ``whole`` returns one of these instead, and may change its argument; ``absorb`` adds to one, and
+    Accumulators of ``initial`` and ``update`` may differ from the aggregation's own. ``whole``
+    converts one to the latter and may change its argument; ``absorb`` adds one to the latter and
     may change both.  ``events_min``: with fewer events per accumulator, it costs more than it saves
     (measured).  ``is_ordered``: the result depends on the order of events.
     """
@@ -187,7 +187,7 @@ def as_it_is(value: Any) -> Any:
 
 
 def kept(value: Any) -> Any:
-    """Return a value as it is now: itself if it cannot change, else a copy."""
+    """Return a snapshot of a value: itself if immutable, else a copy."""
     kind: Any = type(value)
     if kind in _PLAIN:
         return value
@@ -201,13 +201,13 @@ def as_result(value: Any) -> Any:
     """Return a window's result, to which no accumulator refers if it can change."""
     try:
         return kept(value)
-    except Exception:  # only pickle refuses it: no accumulator has it, or no step changes it
+    except Exception:  # only pickle rejects it: no accumulator has it, or no step changes it
         return value
 
 
 @lru_cache(maxsize=256)
 def _fields_of_frozen(kind: Any) -> Callable[[Any], Iterable[Any]] | None:
-    """Return a function that returns the fields of objects that cannot change, or None."""
+    """Return a getter of the fields of immutable objects, or None."""
     if issubclass(kind, tuple):
         return None if kind.__dictoffset__ else as_it_is
     config = vars(kind).get("__dataclass_params__", getattr(kind, "__struct_config__", None))
@@ -220,7 +220,7 @@ def _fields_of_frozen(kind: Any) -> Callable[[Any], Iterable[Any]] | None:
 def partial_of_values(
     of: Callable[[Any], Any], add: Callable[[Any, Any], None], initial: Callable[[], Any]
 ) -> Partial:
-    """Return calls whose partial accumulators are values, which are added in their order.
+    """Return calls whose partial accumulators are values, added in order.
 
     ``of`` returns an event's value, or raises if ``add`` would.
     """
@@ -278,7 +278,7 @@ def _partial_of(aggregation: Any, calls: BoundAggregation) -> Partial | None:
 
 
 def _with_copies(aggregation: Any) -> Callable[[Any, Any], Any]:
-    """Return an update whose accumulator keeps copies: other steps may change what events have."""
+    """Return an update whose accumulator keeps copies, since other steps may change events."""
     twin = copy.copy(aggregation)
     twin._keep = kept  # called for what an accumulator keeps
     return twin.update  # type: ignore[no-any-return]  # a bound method
@@ -291,7 +291,7 @@ def _of_copies(update: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 def adds_up_exactly(aggregation: Any) -> bool:
     """Return whether an aggregation is associative to the last digit.
 
-    A subclass of one of this package's does not inherit that with an ``update`` of its own.
+    A subclass of one of this package's that overrides ``update`` does not inherit that.
     """
     if not getattr(aggregation, "adds_up_exactly", False):
         return False
@@ -305,7 +305,7 @@ def adds_up_exactly(aggregation: Any) -> bool:
 def _declared_partial(aggregation: Any) -> Partial | None:
     """Return what an aggregation's ``_partial`` returns.
 
-    A subclass with an ``update`` of its own, say, does not inherit it.
+    A subclass that overrides ``update``, say, does not inherit it.
     """
     methods = ("_partial", "initial_accumulator", "update", "combine")
     home, *others = (_home_of(aggregation, method) for method in methods)
@@ -316,7 +316,7 @@ def _declared_partial(aggregation: Any) -> Partial | None:
 
 
 def has_partial(aggregation: Any) -> bool:
-    """Return whether events may be aggregated before a shuffle, if their windows allow it."""
+    """Return whether events may be aggregated before a shuffle, windows permitting."""
     if type(aggregation) is Filtered:
         return has_partial(aggregation.whole)
     return adds_up_exactly(aggregation) or _declared_partial(aggregation) is not None
@@ -329,7 +329,7 @@ def _selecting(
 
 
 def _home_of(aggregation: Any, method: str) -> type[Any] | None:
-    """Return the class that defines a method: a subclass may have a ``combine`` of its own."""
+    """Return the class that defines a method, as a subclass may override it."""
     homes = (each for each in type(aggregation).__mro__ if method in vars(each))
     return next(homes, None)
 
@@ -357,7 +357,7 @@ def _initial(aggregation: Any) -> Callable[[], Any]:
 def _update(aggregation: Any) -> Callable[[Any, Any], Any]:
     """Return ``update``, which must return the accumulator if that cannot change in place.
 
-    Not of aggregations of this package: theirs do, and the check costs each event a call.
+    Aggregations of this package are not checked: theirs do, and the check costs a call per event.
     """
     update: Callable[[Any, Any], Any] = aggregation.update
     if is_ours(_home_of(aggregation, "update")):

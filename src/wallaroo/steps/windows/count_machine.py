@@ -1,4 +1,4 @@
-"""Count windows at work: by number of events, or timeout.
+"""Machine of count windows: by number of events, or timeout.
 
 Invariant: the window of an event is determined by the events of its key before it, in the order of
 their arrival, and by the watermark of its partition: an event that arrives after the timeout of the
@@ -76,7 +76,7 @@ class CountMachine:
         return window  # type: ignore[no-any-return]  # a list as above
 
     def _forget_empty(self, key: Any) -> None:
-        """Forget the window that an event began which failed: the next one begins it."""
+        """Forget the window opened by an event that failed: the next event opens it."""
         live = self._context.live
         window = live.slot(OPEN).get(key)
         if window is not None and not window[0]:
@@ -97,7 +97,7 @@ class CountMachine:
             self._context.emit(key, output, time, passed)
 
     def advance(self, watermark: int) -> None:
-        """Fire windows with a timeout up to ``watermark``, in order; at the end all."""
+        """Fire windows with a timeout up to ``watermark``, in order; at the end, all."""
         live = self._context.live
         live.load_due(OPEN, watermark)
         open_ = live.slot(OPEN)

@@ -1,16 +1,15 @@
 """Entries that windows keep: one per pane and key.
 
-They are read when touched or due, and written once per batch.
+Entries are read when touched or due, and written once per batch.
 
 Invariants:
 
 * An entry belongs to a *slot* and a key.  A slot begins with a time: until the watermark reaches
   it, only events touch its entries.  A key with a thousand panes has a thousand entries,
   and a batch writes those it touched.
-* For every key with entries there is a row in the order of time, at the next watermark at which one
-  of them has something to do, or before.  So firing is a range scan, not a lookup of every key.
-  The row of a key whose entries have something to do later than before stays: it is not written
-  again until it is due.
+* Every key with entries has a row in time order, no later than the watermark at which one of them
+is due.  So firing is a range scan, not a lookup of every key. If a key's entries become due later
+than before, its row stays: it is not rewritten until it is due.
 * After a batch whose watermark was ``w`` every row is later than ``w``.
 """
 
@@ -67,10 +66,10 @@ NextDue = Callable[[Slot, Any], int]
 
 
 class Entries(Protocol):
-    """Objects by key and slot.  They are those of the last commit, with those put since."""
+    """Objects by key and slot: those of the last commit, and those put since."""
 
     def get(self, key: Any, sub: Any) -> Any:
-        """Return the object, None if there is none."""
+        """Return the object; None if there is none."""
 
     def peek(self, key: Any, sub: Any) -> Any:
         """Return a committed object, to be read only; None if there is none."""
@@ -95,11 +94,11 @@ class Entries(Protocol):
 
 
 class Row(Protocol):
-    """Time at which a key has something to do."""
+    """Time at which a key is due."""
 
     @property
     def time_ns(self) -> int:
-        """Return the watermark at which the key has something to do."""
+        """Return the watermark at which the key is due."""
 
     @property
     def key(self) -> Any:
@@ -114,7 +113,7 @@ class Rows(Protocol):
     """Rows in the order of time."""
 
     def add(self, time_ns: int, key: Any, sub: Any) -> None:
-        """Add a row; the same again changes nothing."""
+        """Add a row; adding it again has no effect."""
 
     def take(self, up_to_ns: int) -> Iterable[Row]:
         """Yield and remove all rows at or before a time."""
@@ -123,8 +122,8 @@ class Rows(Protocol):
 class Live:
     """The entries that one task has touched in one batch, as mutable objects.
 
-    ``finds_all``: keys have few entries, and several of a key are wanted in most batches.
-    ``next_due``: that of the machine that has the entries.
+    ``finds_all``: keys have few entries, and most batches need several of a key. ``next_due``: that
+    of the machine that owns the entries.
     """
 
     next_due: NextDue
@@ -134,7 +133,7 @@ class Live:
         self._slots: dict[Slot, dict[Any, Any]] = {}
         self._subs: dict[Slot, bytes] = {}
         self._unread: dict[Any, list[Slot]] = {}  # by key, for keys whose rows were taken
-        self._row_by: dict[Any, int] = {}  # by key: when there is a row, at the latest
+        self._row_by: dict[Any, int] = {}  # by key: time of its row, at the latest
         self._entries = entries
         self._rows = rows
 
@@ -176,7 +175,7 @@ class Live:
         self._entries.delete(key, self._sub(slot))
 
     def load_due(self, slot: Slot, until: int) -> None:
-        """Read the slot's entry of every key that has something to do at ``until``.
+        """Read the slot's entry of every key that is due at ``until``.
 
         It is the only one that a key has.
         """
@@ -197,8 +196,8 @@ class Live:
     def due(self, until: int, are_related: bool = False) -> dict[Slot, dict[Any, Any]]:
         """Return all entries whose slot is due, by slot, in order.
 
-        ``are_related``: if an entry of a key is due, entries of it that have nothing to do by
-        themselves are wanted as well.
+        ``are_related``: if an entry of a key is due, its entries that are not due are needed as
+        well.
         """
         keys = [row.key for row in self._rows.take(until)]
         if are_related:
@@ -220,7 +219,7 @@ class Live:
         return set().union(*due)
 
     def flush(self) -> None:
-        """Write the touched entries, and rows with the keys' next times; keep nothing here."""
+        """Write the touched entries, and rows with the keys' next times; keep nothing in memory."""
         rows: dict[Any, int] = {
             key: min(slot.when for slot in slots) for key, slots in self._unread.items() if slots
         }
@@ -249,7 +248,7 @@ def order_of(key: Any) -> tuple[str, Any]:
 
 
 def in_order(keys: Iterable[Any]) -> list[Any]:
-    """Return keys in one order, whatever their types."""
+    """Return keys in a fixed order, whatever their types."""
     try:
         return sorted(keys)
     except TypeError:

@@ -14,7 +14,7 @@ from wallaroo.steps.windows.spec import NO_WATERMARK
 
 
 class Clock:
-    """``Now`` that is set from outside."""
+    """``Now`` whose fields the caller sets."""
 
     __slots__ = ("event_ns", "watermark_ns")
 
@@ -42,7 +42,7 @@ class MachineContext:
 
 
 class Machine(Protocol):
-    """Windows at work on the events of one task.
+    """Machine of windows over the events of one task.
 
     ``process`` accepts an event whose time is that of ``now``; ``merge``, unless it is None, the
     accumulator of events of one pane.
@@ -55,4 +55,4 @@ class Machine(Protocol):
         """Fire the windows that are due at ``watermark``, in order."""
 
     def next_due(self, slot: Slot, value: Any) -> int:
-        """Return the watermark at which this entry has something to do next."""
+        """Return the watermark at which this entry is due next."""

@@ -1,4 +1,4 @@
-"""Late events, and their way out of a step beside its results."""
+"""Late events, emitted by a step beside its results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Now(Protocol):
 
 
 class LateEvent(Exception):
-    """Reason why an event is late: its windows had fired before."""
+    """Reason for lateness: the event's windows had already fired."""
 
 
 # called with a key, a late event of it, and the reason why it is late
@@ -27,7 +27,7 @@ Late = Callable[[Any, Any, LateEvent], None]
 
 @dataclass(frozen=True, slots=True)
 class AsLate:
-    """A late event on its way out of its step."""
+    """Late event emitted by its step."""
 
     event: Any
 
@@ -45,12 +45,12 @@ def counted_late(now: Now, lost: CellOf, *, is_dropped: bool) -> Callable[[], No
 
 
 def is_late(output: Any) -> bool:
-    """Return whether this is a late event, and not a result."""
+    """Return whether this is a late event rather than a result."""
     return type(output) is AsLate
 
 
 def no_late_events(spec: object) -> str:
-    """Return why a step with this specification has no late events; empty if it has."""
+    """Return why a step with this specification has no late events, or an empty string."""
     if isinstance(spec, CountWindowSpec):
         return "Count windows take every event: none is late."
     if getattr(spec, "is_open", False):

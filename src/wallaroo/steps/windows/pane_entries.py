@@ -1,10 +1,10 @@
-"""Entries of windows that are stored by pane: those of all keys of a pane lie together.
+"""Window entries stored by pane, all keys of a pane together.
 
 Invariants:
 
 * All entries of a slot are due at the slot's times, whatever their key, so no key has rows in the
   order of time.  Slots are named so that the committed ones that are due come first.
-* Between two times at which any slot can be due, nothing is read but what events touch.
+* Between two times at which any slot can be due, only entries that events touch are read.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ MISSES_MAX = 16  # absent entries of a slot that are looked up before the slot i
 
 
 class PaneEntries(Protocol):
-    """Committed objects by name of their pane and key, and what replaces them."""
+    """Committed objects by pane name and key, and their replacements."""
 
     earliest_ns: int | None
 
     def get(self, name: bytes, key: Any) -> Any:
-        """Return the committed object, None if there is none."""
+        """Return the committed object; None if there is none."""
 
     def has_any(self, name: bytes) -> bool:
         """Return whether a pane has a committed entry."""
@@ -43,7 +43,7 @@ class PaneEntries(Protocol):
 
 
 class _Committed:
-    """The committed entries of a slot, as far as they are committed."""
+    """A slot's committed entries, as far as they were read."""
 
     __slots__ = ("is_complete", "keys", "misses", "unchanged")
 
@@ -57,7 +57,7 @@ class _Committed:
 class LivePanes(Live):
     """The entries that one task has touched in one batch, stored by pane.
 
-    ``soonest`` returns a time before which no slot can be due that was not due yet.
+    ``soonest`` returns a time before which no further slot becomes due.
     """
 
     soonest: Callable[[], int]
@@ -132,7 +132,7 @@ class LivePanes(Live):
             committed.is_complete |= slot.when <= until
 
     def flush(self) -> None:
-        """Write the touched entries; note when the first one is due; keep nothing here."""
+        """Write the touched entries, record when the first is due, and keep nothing in memory."""
         earliest = FINAL_WATERMARK
         next_due = self.next_due
         for slot, objects in self._slots.items():
@@ -158,7 +158,7 @@ class LivePanes(Live):
 
 
 def _names_after(until: int) -> bytes:
-    """Return a name after those of the slots that are due at a time, and of no other."""
+    """Return a name that sorts after exactly the slots due at a time."""
     if until >= FINAL_WATERMARK:
         return b"\xff" * 8
     return pack_slot(Slot(until + 1, 0, NO_WATERMARK, NO_WATERMARK, NO_WATERMARK))

@@ -1,9 +1,9 @@
 """The panes of range windows: entries by time and watermark.
 
-Invariant: an event's pane depends on its time, and on its watermark through ``Grid.oldest`` and
-through the round of early results alone, and both never fall as a watermark rises.  So events that
-belong to one pane still belong to one pane if all their watermarks are raised to a floor: they may
-be added up before that floor is known.
+Invariant: an event's pane depends on its time, and on its watermark only through ``Grid.oldest``
+and the round of early results, which never fall as a watermark rises. So events of one pane stay in
+one pane if their watermarks are raised to a floor: they may be aggregated before that floor is
+known.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Pane(NamedTuple):
 
 
 def may_add_up(spec: object) -> bool:
-    """Return whether events of a pane may be added up before it is known whether they are late.
+    """Return whether events of a pane may be aggregated before lateness is known.
 
     They may if late ones are dropped, and none is in a window twice.
     """
@@ -36,10 +36,10 @@ def may_add_up(spec: object) -> bool:
 
 
 def are_stored_by_pane(spec: object) -> bool:
-    """Return whether all entries of windows are due with their pane, those of all keys at once.
+    """Return whether a pane's entries of all keys are due together.
 
-    Corrections and empty windows are due by key.  Early results of sliding windows are made of
-    several panes of the keys that had events, which are found by key.
+    Corrections and empty windows are due by key.  Early results of sliding windows combine panes of
+    the keys that had events, which are looked up by key.
     """
     if not isinstance(spec, RangeWindowSpec) or spec.lateness_ns or spec.empty_limit:
         return False
@@ -68,14 +68,13 @@ class Panes:
     def slot_of(self, first: int, last: int, watermark: int) -> tuple[Slot, int, int]:
         """Return the slot of the times in the windows ``first`` to ``last``, and its watermarks.
 
-        The two watermarks are the first at which it is that slot, and the first at which it no
-        longer is.
+        The two watermarks are the half-open range in which the slot is valid.
         """
         due = self.grid.due(first)
         early = self._early_ns
         if early is None:
             return Slot(due, PANE, last, first), NO_WATERMARK, due
-        # the pane is part of a result as soon as its last window has begun
+        # the pane contributes to a result as soon as its last window has begun
         begin = self.grid.start(last)
         shown = (max(watermark, begin) // early + 1) * early
         floor = NO_WATERMARK if watermark < begin else shown - early

@@ -1,15 +1,14 @@
-"""Range windows at work: tumbling and sliding, by pane.
+"""Machine of range windows: tumbling and sliding, by pane.
 
-Invariants, from which it follows that no result depends on how input was cut into batches or tasks:
+Invariants, which make results independent of how input is divided into batches or tasks:
 
-* The windows of an event are determined by its time and by the watermark of its partition before
-  it, never by what has already fired here.  A pane's slot therefore names the first window that its
-  events count in: for an event that came too late for some of its windows that is a later one than
-  the first by its time.
-* A result holds the events whose partition's watermark was below the watermark at which it is due.
-  So events that arrive between two early results, or between two corrections, have slots of
-  their own.  An early result that is out leaves nothing to distinguish in its slots: they are
-  added to their pane's *base*.  So a key has few entries, however long its window is.
+* An event's windows are determined by its time and its partition's watermark before it, never by
+what has already fired here. So a pane's slot names the first window that its events count in: for
+an event too late for some of its windows, that is later than its first window by time.
+* A result includes the events whose partition's watermark was below the watermark at which it is
+due. So events that arrive between two early results, or between two corrections, have slots of
+their own.  Once an early result is emitted, its slots need not be distinguished: they are added to
+their pane's *base*. So a key has few entries, however long its window.
 * The accumulators of a pane are combined in the order of their slots, and then those of panes: a
   base may be combined at any time.
 * Results are emitted in the order of the watermark at which they are due; those of one window in
@@ -70,7 +69,7 @@ class RangeMachine:
         is_dropped = context.late is None and spec.policy == DROP
         self._count_late = counted_late(context.now, context.lost, is_dropped=is_dropped)
         self._late = self._late_policy()
-        # whether results need entries of a key that are not due themselves, and cannot be named
+        # whether results need entries of a key that are neither due nor known by name
         is_sliding = spec.range_ns > spec.slide_ns
         self._are_related = bool(spec.lateness_ns or (spec.early_ns and is_sliding))
         context.live.finds_all = spec.early_ns is not None and not is_sliding
@@ -158,7 +157,7 @@ class RangeMachine:
             self._context.failed(accumulator, error, key)
 
     def _enter(self, key: Any, event: Any) -> Pane | None:
-        """Return the pane of the current time and watermark; None if the event is done."""
+        """Return the pane of the current time and watermark; None if the event was handled."""
         now = self._context.now
         time = now.event_ns
         panes = self._panes.at(time, now.watermark_ns)
@@ -218,7 +217,7 @@ class RangeMachine:
         self._update(slot, key, event)
 
     def _update(self, slot: Slot, key: Any, event: Any) -> None:
-        """Add an event to an entry, which it begins if it is the first one and does not fail."""
+        """Add an event to an entry, which it creates if it is the first one and does not fail."""
         calls = self._context.calls
         live = self._context.live
         try:
@@ -234,7 +233,7 @@ class RangeMachine:
             live.put(slot, key, changed)
 
     def _correct(self, key: Any, event: Any, first: int, last: int, oldest: int) -> bool:
-        """Add a late event to windows that accept corrections; return if there were any."""
+        """Add a late event to windows that accept corrections; return whether there were any."""
         lateness = self._spec.lateness_ns
         every = self._spec.corrected_ns or lateness
         watermark = self._context.now.watermark_ns
@@ -304,7 +303,7 @@ class RangeMachine:
         return by_window
 
     def _by_round(self, panes: Contents, watermark: int) -> dict[int, list[Slot]]:
-        """Return the slots whose events early results now show, by round."""
+        """Return the slots whose events enter early results now, by round."""
         slots: dict[int, list[Slot]] = {}
         for slot in panes:
             if (
@@ -316,7 +315,7 @@ class RangeMachine:
         return slots
 
     def _base_of(self, slot: Slot) -> Slot:
-        """Return the slot for events of a pane that early results have shown."""
+        """Return the slot for events of a pane that early results included."""
         when = self._grid.due(slot.first) if self._are_by_pane else NO_WATERMARK
         return Slot(when, PANE, slot.last, slot.first, NO_WATERMARK)
 
@@ -339,7 +338,7 @@ class RangeMachine:
         return keys
 
     def _first_of_base(self, base: Slot, key: Any) -> Any:
-        """Return what a checkpoint of an earlier version has instead of a base, or None.
+        """Return the equivalent of a base in a checkpoint of an earlier version, or None.
 
         It has a slot for each early result.
         """
@@ -403,7 +402,7 @@ class RangeMachine:
     def _combined(
         self, parts: list[dict[Any, Any]], wanted: Iterable[Any] | None = None
     ) -> dict[Any, Any]:
-        """Return the accumulators of all parts combined, by key: of all keys, or those wanted."""
+        """Return the accumulators of all parts combined, by key: all keys, or the wanted ones."""
         if len(parts) == 1:
             return parts[0]
         combine = self._context.calls.combine
@@ -436,14 +435,14 @@ class RangeMachine:
                         live.discard(each, key)
 
     def _soonest(self) -> int:
-        """Return a time before which no pane is due that was not due yet."""
+        """Return a time before which no further pane becomes due."""
         done = self._fired_at
         due = self._grid.due(self._grid.oldest(done))
         early = self._spec.early_ns
         return due if early is None else min(due, (done // early + 1) * early)
 
     def next_due(self, slot: Slot, value: Any) -> int:
-        """Return the watermark at which this entry has something to do next."""
+        """Return the watermark at which this entry is due next."""
         grid = self._grid
         done = self._fired_at
         if slot.kind == SPANS:

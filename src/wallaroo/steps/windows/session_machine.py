@@ -1,9 +1,9 @@
-"""Session windows at work: a key's events closer than a gap.
+"""Machine of session windows: a key's events closer than a gap.
 
 Invariant: an event is late if it is older than the watermark of its partition before it, less the
-delay.  A session fires when the watermark has passed its end and the delay, so no event that is not
-late can touch a session that has fired: sessions are a function of the events that are not late, in
-whatever order and batches they arrived.
+delay.  A session fires once the watermark has passed its end plus the delay, so only late events
+could touch it afterwards: sessions depend only on the events that are not late, whatever their
+order and batches.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class SessionMachine:
         return self._context.live.get(OPEN, key) or []
 
     def _add(self, key: Any, sessions: list[Session], event: Any, time: int) -> None:
-        """Add an event to the sessions that it belongs to, which become one, or begin one.
+        """Add an event to its sessions, merging them, or open one.
 
         If it fails, all of them stay as they are.
         """

@@ -106,7 +106,7 @@ class CountWindowSpec:
     """Windows of ``count`` events of a key."""
 
     count: int
-    timeout_ns: int | None = None  # after the time of its first event a window fires as it is
+    timeout_ns: int | None = None  # a window fires this long after the time of its first event
 
 
 @dataclass(frozen=True, slots=True)

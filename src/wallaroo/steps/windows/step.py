@@ -69,7 +69,7 @@ class WindowStep(Step, Generic[In, Out]):
         return self.own_place
 
     def is_importable(self) -> bool:
-        """Return False: windows are made where they are used, and pickled by value."""
+        """Return False: windows are created where they are used, and pickled by value."""
         return False
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -108,12 +108,12 @@ def _aggregated(packed: Any) -> Aggregated:
 
 
 def _delay_of(spec: WindowSpec) -> int:
-    """Return how much later than its time a result is emitted."""
+    """Return how long after its time a result is emitted."""
     if isinstance(spec, RangeWindowSpec):
         try:
             return Grid.of(spec).delay
         except (TypeError, ZeroDivisionError):
-            return 0  # the build refuses such spans
+            return 0  # the build rejects such spans
     return spec.delay_ns if isinstance(spec, SessionWindowSpec) else 0
 
 

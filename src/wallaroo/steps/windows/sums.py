@@ -1,11 +1,10 @@
-"""Sums that do not depend on how their values are divided among tasks.
+"""Sums independent of how their values are divided among tasks.
 
 Invariants:
 
-* Whole numbers are added apart from all other values, so any of them may be added up first.
-* Other values, such as floats, are added in the order in which they came: a partial sum holds them
-  one by one.  So a sum is the same to the last digit, whether it was added up before a shuffle or
-  after it.
+* Integers are summed separately, so they may be added in any order.
+* Other values, such as floats, are added in order of arrival: a partial sum holds them one by one.
+So a sum is the same to the last digit, whether computed before or after a shuffle.
 """
 
 from __future__ import annotations
@@ -72,14 +71,14 @@ def _of(whole: int, rest: Any) -> Any:
 
 
 def _check(whole: int, rest: Any) -> None:
-    """Raise what their sum would: here the value is known that cannot be added."""
+    """Raise the error of their sum here, while the offending value is known."""
     if whole.bit_length() > _EXACT_BITS:
         whole + rest
 
 
 # --- before a shuffle ---
 
-# an int while there are whole numbers only, then a list: their sum, and the other values
+# an int while all values are integers, then a list: their sum, and the other values
 PartialSum = Any
 
 

@@ -1,1 +1,1 @@
-"""The user's modules in worker processes: their version, and values that a set-up left there."""
+"""The user's modules in workers: their versions, and values from set-up."""

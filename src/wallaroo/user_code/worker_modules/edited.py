@@ -1,4 +1,4 @@
-"""The user's modules that are loaded: which of them changed since a worker imported them.
+"""Detection of user modules that changed since a worker imported them.
 
 A worker process may outlive a run: Spark keeps it for the next one of the same session, for which a
 module may have been edited, and loaded again in the driver.
@@ -23,7 +23,7 @@ _LIBRARY = os.path.join(os.path.dirname(os.__file__), "")
 _PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _OTHERS = frozenset({PACKAGE, "__main__"})
 _imported: dict[str, tuple[int, int]] = {}  # those of the runs of this process
-_values = [b""]  # those that the newest run's set-up left
+_values = [b""]  # values left by the newest run's set-up
 
 
 def stamps() -> Stamps:
@@ -44,10 +44,10 @@ def _is_installed(file: str) -> bool:
 
 
 def forget_changed(current: Stamps, values: bytes = b"") -> None:
-    """Forget all of the user's modules if one of them is an older one than the driver's.
+    """Forget all of the user's modules if one of them is older than the driver's.
 
-    Those that did not change hold names of the others.  ``values``: what the application's set-up
-    left in them; a module that has others is forgotten, too.
+    Unchanged ones may hold names of the others. ``values``: those that the application's set-up
+    left in them; a module with other values is forgotten as well.
     """
     has_others = bool(_imported) and _values[0] != values
     _values[0] = values

@@ -1,4 +1,4 @@
-"""Values that ``application_setup`` leaves in the application's modules, as workers get them.
+"""Module values changed by ``application_setup``, shipped to workers.
 
 Wallaroo called it on each worker, so that options which it put into variables of a module, or into
 attributes of its classes, were there in all steps.  Here the driver calls it, once, and workers put
@@ -21,8 +21,8 @@ from wallaroo.user_code.references import resolve
 from wallaroo.user_code.user_frames import PACKAGE
 
 BYTES_MAX = 1 << 20  # all values; larger ones belong in files
-# modules whose objects are compared by their content, besides the application's own; others may be
-# large, and count as changed if they are others
+# modules besides the application's own whose objects are compared by content; others may be large,
+# and are compared by identity
 _COMPARED = frozenset(
     {"argparse", "builtins", "collections", "datetime", "decimal", "fractions", "pathlib", "types"}
 )
@@ -63,7 +63,7 @@ def noted(modules: Collection[ModuleType]) -> Notes:
 
 
 def changed(before: Notes, modules: Collection[ModuleType]) -> tuple[bytes, list[Place]]:
-    """Return the values that are others now, packed, and the places of those that cannot be."""
+    """Return the changed values, packed, and the places of those that cannot be packed."""
     values: dict[Place, bytes] = {}
     left_out: list[Place] = []
     now = noted(modules)
@@ -120,7 +120,7 @@ def _note(value: Any, compared: Collection[str]) -> bytes | int:
 
 
 def _packed(value: Any) -> bytes | None:
-    """Return the pickle of a value; None if it is too large, or is not restored from it."""
+    """Return the pickle of a value; None if it is too large or does not restore it."""
     file = _Bounded()
     with suppress(Exception):  # the classes of what is in it may raise any
         pickle.Pickler(file, 5).dump(value)
