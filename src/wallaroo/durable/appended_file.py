@@ -1,4 +1,4 @@
-"""A file of appended records, each on disk before the next.
+"""File of appended records, each on disk before the next.
 
 Where it runs: driver.
 
@@ -29,7 +29,7 @@ class AppendedFile:
             sync_folder(path.parent)
 
     def append(self, record: bytes) -> None:
-        """Append one record.  Raises OSError; then the file is as it was before."""
+        """Append one record. Raises OSError, leaving the file unchanged."""
         try:
             fault_point(f"{self._points}.append")
             write_all(self._descriptor, record)

@@ -2,9 +2,9 @@
 
 Where it runs: everywhere; pure.
 
-The invariant: a batch number is used again after a rollback, an id is not.  Nothing that belongs to
-a commit is trusted because of its name or its number: its `CommitId` is part of the history of the
-checkpoint at hand, or it is refused.
+The invariant: a batch number is used again after a rollback, an id is not.  Nothing is trusted by
+its name or number alone: it is refused unless its `CommitId` is in the history of the checkpoint at
+hand.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class CommitHistory:
     retained: tuple[CommitId, ...] = ()
     tokens: tuple[Sequence[Any], ...] = field(default=(), compare=False)
     recovered: int = NO_BATCH  # commits up to this number may have been lost with their machine
-    # asked before output leaves that was committed a while ago, and before anything is removed
+    # checked before older committed output is sent, and before anything is removed
     owner: Ownership = field(default=UNOWNED, compare=False)
 
     @property
@@ -76,8 +76,8 @@ class CommitHistory:
         """Return whether ``commit`` belongs to this history.
 
         A commit older than the retained ones is assumed to be part of it if it names the same
-        checkpoint: older commits can no longer be checked.  So is one that a lost machine may have
-        taken with it, after its output had left.
+        checkpoint: older commits can no longer be checked.  So is one that may have been lost with
+        its machine after its output was sent.
 
         >>> line = CommitHistory("c", (CommitId("c", 4, "x"), CommitId("c", 5, "y")))
         >>> line.contains(CommitId("c", 5, "y")), line.contains(CommitId("c", 5, "z"))

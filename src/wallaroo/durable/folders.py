@@ -1,4 +1,4 @@
-"""Private folders, created for this user only; those of another user are refused."""
+"""Private folders of this user; those of other users are rejected."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def make_private(path: Path, *, is_durable: bool = False) -> None:
             sync_folder(folder.parent)
     require_own(path)
     if is_durable and not missing:
-        with contextlib.suppress(PermissionError):  # this user may not list the parent folder
+        with contextlib.suppress(PermissionError):  # the parent folder may not be readable
             sync_folder(path.parent)
 
 

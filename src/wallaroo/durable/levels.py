@@ -1,4 +1,4 @@
-"""Levels of durability: what has to hold input and commits before they are acknowledged.
+"""Durability levels: where input and commits must be before acknowledgement.
 
 Where it runs: everywhere; pure.
 """
@@ -10,7 +10,7 @@ from typing import Literal
 
 
 class Durability(StrEnum):
-    """The place that an acknowledgement, a commit and an output wait for."""
+    """Storage that acknowledgements, commits and outputs wait for."""
 
     MEMORY = "memory"  # this machine's memory: written, and synced a moment later
     DISK = "disk"  # this machine's disk

@@ -12,7 +12,7 @@ from wallaroo.durable.whole_file import PRIVATE_FILE, PRIVATE_FOLDER
 
 
 class LockedError(Exception):
-    """A lock that another process holds; ``holder``: its note about itself, or empty."""
+    """Error for a lock held by another process; ``holder``: its note, or empty."""
 
     def __init__(self, path: Path, holder: str):
         super().__init__(str(path), holder)
@@ -23,8 +23,8 @@ class LockedError(Exception):
 def lock_descriptor(descriptor: int, *, shared: bool = False, wait: bool = False) -> None:
     """Lock an open file.
 
-    Raises BlockingIOError if another process holds the lock (with ``wait``, that is waited for),
-    OSError if the file system has no locks.
+    Raises BlockingIOError if another process holds the lock (unless ``wait`` is set), OSError if
+    the file system has no locks.
     """
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     fcntl.flock(descriptor, kind if wait else kind | fcntl.LOCK_NB)
@@ -34,8 +34,8 @@ def lock_file(path: Path, note: str = "", *, shared: bool = False, wait: bool = 
     """Lock ``path`` (created if absent) and write ``note`` into it; return the open descriptor.
 
     The lock is released when the descriptor is closed or the process dies; several processes may
-    hold a ``shared`` one.  Raises LockedError if another process holds it (with ``wait``, that is
-    waited for), OSError if the file cannot be opened.
+    hold a ``shared`` one.  Raises LockedError if another process holds it (unless ``wait`` is set),
+    OSError if the file cannot be opened.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
     try:

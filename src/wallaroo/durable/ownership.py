@@ -1,17 +1,17 @@
-"""The question whether this run still owns its checkpoint.
+"""Check of this run's ownership of its checkpoint.
 
 Where it runs: everywhere that writes to disk or to another system.
 
-A run holds a claim: a file of its own, ``owners/<epoch>`` in the checkpoint.  The run that comes
-after it takes that name away (`state.log.owners`).  So the answer is one open file away, in every
-process of the run, at the cost of some microseconds.
+A run holds a claim: its file ``owners/<epoch>`` in the checkpoint. The next run renames it
+(`state.log.owners`). So every process of the run can check by opening one file, in some
+microseconds.
 
-The invariant: a process that is about to report a commit, or to delete, asks after what it relies
-on was written, or listed.  So the run that takes over has read everything that this one reported,
-and nothing of its own was on the list.
+The invariant: a process that is about to report a commit, or to delete, checks after the commit was
+written or the files were listed. So the run that takes over has read everything that this one
+reported, and none of its own files was on the list.
 
-The file is opened, not looked up by ``stat``: a network file system promises to ask its server when
-a file is opened, and may answer everything else from a cache.
+The file is opened, not looked up by ``stat``: a network file system guarantees to ask its server
+only when a file is opened.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Ownership:
             if error.errno in _GONE:
                 return False
             raise PeerError(
-                f"{self.path} cannot be opened: {error.strerror}. A run that cannot see whether "
+                f"{self.path} cannot be opened: {error.strerror}. A run that cannot verify that "
                 f"it owns its checkpoint ends. Repair the disk and run again."
             ) from error
         try:
@@ -78,7 +78,7 @@ class Ownership:
 
     @property
     def waiting_for(self) -> str:
-        """Return in words from where `require` has had no answer for a while; empty if it has."""
+        """Return, in words, where `require` has had no answer from for a while; else empty."""
         return ""
 
     def to_text(self) -> str:
@@ -93,7 +93,7 @@ class Ownership:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedOwnership(Ownership):
-    """The claim of a run that another machine may take over, which does not see this folder."""
+    """Claim of a run that a machine without access to this folder may take over."""
 
     ask: Callable[[], None]
     silence: Callable[[], str]
@@ -112,7 +112,7 @@ UNOWNED = Ownership()
 
 
 def newest_owner(folder: Path) -> str:
-    """Return the words of the newest claim about its owner."""
+    """Return the newest claim's description of its owner."""
     try:
         newest = max(name for name in os.listdir(folder) if name[:1].isdigit())
         words, _, _ = (folder / newest).read_text(encoding="utf-8").partition("\n")

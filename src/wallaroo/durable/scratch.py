@@ -13,8 +13,8 @@ Invariant: a folder is removed by another process only if all of this holds.
   processes that the run starts only Spark's JVM inherits it, which works in the folder.
 
 A process that removes a folder holds the lock meanwhile, so no two runs remove the same one.  The
-marker is removed last: the rest of a folder that could not be removed whole is still a dead run's,
-and the next run tries again.  A file system that has no locks gets no marker, and its folders stay.
+marker is removed last: a folder that could not be removed completely still counts as a dead run's,
+and the next run retries.  A file system that has no locks gets no marker, and its folders stay.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def make_scratch(parent: Path | None = None) -> Scratch:
 def sweep_dead(parent: Path | None = None) -> tuple[Path, ...]:
     """Remove scratch folders of dead runs in ``parent``; return those that are gone.
 
-    The default is that of ``make_scratch``.  Folders that cannot be read or removed stay as they
-    are: this never raises.
+    The default is that of ``make_scratch``.  This never raises; folders that cannot be read or
+    removed are skipped.
     """
     swept = []
     for path in _candidates(parent or Path(tempfile.gettempdir())):
@@ -105,7 +105,7 @@ def _lock_of_dead(path: Path) -> int | None:
         )
         if is_ours:
             lock_descriptor(lock)
-            # not another folder of that name by now
+            # unless another folder has taken that name
             if os.path.samestat(locked, os.stat(path / MARKER, follow_symlinks=False)):
                 return lock
     except OSError:

@@ -2,17 +2,16 @@
 
 Where it runs: everywhere that records a position many times a second.
 
-The file has three slots; the newest whole one counts.
+The file has three slots; the newest intact one counts.
 
-The invariant: a write goes neither to the slot that counts nor to the one that was synced last.  So
-a reader, a crash or a failed write in the middle of it leaves the former whole, and a power cut,
-which may lose or tear all that was written since the last ``sync``, leaves the latter.  Each slot
-records which one was synced when it was written; the next process cannot know whether that slot was
-synced itself, so a durable file is written and synced again when it is opened.  A write that failed
-does not count, and the next one goes to the same slot.  A write survives a killed process; it
-survives a power cut only after ``sync``: without it an older value may come back, and users must
-accept that.  After a ``sync`` that failed, the system may treat lost bytes as written: only what is
-written again can be synced.
+The invariant: a write goes neither to the slot that counts nor to the last synced one. So the
+former survives a concurrent read, a crash or a failed write, and the latter survives a power cut,
+which may lose or tear everything written since the last ``sync``.  Each slot records which one was
+synced when it was written; the next process cannot know whether that slot was synced itself, so a
+durable file is written and synced again when it is opened.  A write that failed does not count, and
+the next one goes to the same slot.  A write survives a killed process; it survives a power cut only
+after ``sync``: without it an older value may come back, and users must accept that.  After a failed
+``sync`` the system may treat lost bytes as written: only rewritten content can be synced.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ class SlotFile:
         self._path = path
         try:
             content = os.pread(self._fd, FILE_BYTES, 0)
-            # reserve the room before the disk is full: positions are recorded on a full disk, too
+            # reserve space early, as positions must be recorded even on a full disk
             if len(content) < FILE_BYTES:
                 with naming(path):
                     _write_all(self._fd, bytes(FILE_BYTES - len(content)), len(content))
@@ -90,9 +89,9 @@ class SlotFile:
         self._newest = newest.number if newest else NONE
         self._synced = newest.synced if newest else NONE
         self._is_unsynced = False  # whether this process wrote something since the last sync
-        #: what the file held when it was opened; None if it held nothing whole
+        #: the content when the file was opened; None if no slot was intact
         self.found: bytes | None = newest.content if newest else None
-        #: whether it held something, and nothing whole
+        #: whether it had content, but no intact slot
         self.is_damaged: bool = newest is None and bool(content.strip(b"\0"))
         if is_durable and newest is not None:
             try:

@@ -1,6 +1,6 @@
 """Atomic replacement of whole files.
 
-A file has all its content, or is as it was before.  The invariant: the content is written under a
+A file has all its new content or is unchanged.  The invariant: the content is written under a
 temporary name in the same folder, synced if it is to survive a power cut, renamed, and the folder
 is synced.  Readers never read half a file.  A file left under the temporary name comes from a
 crash; the next write of the same name replaces it.
@@ -45,8 +45,8 @@ def write_whole(
 
     Raises OSError (or what the parts raise); then ``path`` is as it was before.  ``points`` is the
     prefix of the fault points passed: ``<points>.write`` (per part), ``.fsync``, ``.rename``,
-    ``.sync_folder``, ``.published``.  ``writer`` is part of the temporary name if another run,
-    which was taken over and does not know it, may write the same file.
+    ``.sync_folder``, ``.published``.  ``writer`` is part of the temporary name if a run that was
+    taken over unawares may write the same file.
     """
     unfinished = temporary_name(path, writer)
     parts = (content,) if isinstance(content, bytes) else content

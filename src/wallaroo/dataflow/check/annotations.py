@@ -1,4 +1,4 @@
-"""Rules about neighbours: a step's function can use what the function before it returns."""
+"""Rules about neighbours: a function's input must fit the previous output."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from wallaroo.user_code.signatures import parameters_of, positional
 
 PASS_ON = (EventTime, Filter, Peek)  # steps whose outputs are their inputs
 CALLED = (*PASS_ON, Branch, Computation, ComputationMulti, StateComputation, StateComputationMulti)
-NUMBERS = (int, float, complex)  # each may be passed for those after it
+NUMBERS = (int, float, complex)  # each may be passed where a later one is expected
 
 
 def annotations_agree(subject: Subject) -> Iterator[Problem]:
     """Require that a function's event is of the class that the function before it returns.
 
     Only classes are compared, and only if both functions are annotated with one, or the first
-    creates it: none of them is a subclass of the other, so no event could be both.
+    creates it: it is a problem if neither is a subclass of the other.
     """
     for node in (*subject.of(StepNode), *subject.of(BranchNode)):
         if type(node.step) not in CALLED:
@@ -53,7 +53,7 @@ def annotations_agree(subject: Subject) -> Iterator[Problem]:
 def events_can_be_used(subject: Subject) -> Iterator[Problem]:
     """Require that an event has the items and attributes that a function reads at each call.
 
-    Only events are judged whose class the function before, or the serde, creates by its name.
+    Only events whose class the previous function or the serde creates by name are judged.
     """
     for node in (*subject.of(StepNode), *subject.of(BranchNode)):
         if type(node.step) not in CALLED:
@@ -133,7 +133,7 @@ def _class_of(hint: Any) -> type[Any] | None:
 
 
 def _may_be(returned: type[Any], taken: type[Any]) -> bool:
-    """Return whether an object of one class may be passed as one of the other."""
+    """Return whether an object of one class may be passed as the other."""
     if returned in NUMBERS and taken in NUMBERS:
         return NUMBERS.index(returned) <= NUMBERS.index(taken)
     try:

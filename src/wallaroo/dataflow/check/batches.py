@@ -136,7 +136,7 @@ def _merged(node: Node) -> Iterator[Node]:
 def _comes_first(subject: Subject, node: Node) -> bool:
     """Return whether only vectorized steps separate a step from its decoder.
 
-    Rows remain rows if their stream parts right before or behind a key_by.
+    Rows remain rows if their stream splits right before or after a key_by.
     """
     parting = {node, *(_merged(node.upstream) if isinstance(node, KeyByNode) else ())}
     return all(

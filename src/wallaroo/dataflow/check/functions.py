@@ -16,7 +16,7 @@ from wallaroo.user_code.compiled import attributes_used, returns_nothing
 from wallaroo.user_code.signatures import parameters_of, positional
 
 HEADER_LENGTH_MAX = 8
-CONTEXT = 2  # the place of a state computation's context among its arguments
+CONTEXT = 2  # index of the context among a state computation's arguments
 LOST = {  # by kind of step, if its function returns nothing
     "filter": "no event passes",
     "branch": "all events go one way",
@@ -85,7 +85,7 @@ def callbacks_take_their_arguments(subject: Subject) -> Iterator[Problem]:
 
 
 def functions_return_at_once(subject: Subject) -> Iterator[Problem]:
-    """Require no async functions, and generators only of several outputs."""
+    """Reject async functions, and generators in steps with a single output."""
     for used in used_steps(subject):
         step = used.step
         function = _plain_function(step.function)
@@ -107,7 +107,7 @@ def _instead_of_yield(step: Step) -> str:
 
 
 def functions_return_values(subject: Subject) -> Iterator[Problem]:
-    """Require a return value of functions that are called for one."""
+    """Require functions called for their result to return one."""
     for used in used_steps(subject):
         step = used.step
         if isinstance(step, Peek) or _calls_others(step) or not returns_nothing(step.function):
@@ -122,7 +122,7 @@ def functions_return_values(subject: Subject) -> Iterator[Problem]:
 
 
 def _calls_others(step: Step) -> bool:
-    """Return whether a step has other functions besides its own, which may produce its outputs."""
+    """Return whether a step has additional functions that may produce its outputs."""
     timing = getattr(step, "timing", NO_TIMING)
     return any((timing.on_timer, timing.on_end, timing.on_expire))
 
@@ -211,7 +211,7 @@ def _state_class(used: Used, state: Any) -> Iterator[Problem]:
         )
         yield used.problem(what, "Move the class to the top level of its module.")
     if state_maker(used.step) is not state:
-        return  # a builder creates its objects, with arguments perhaps
+        return  # a builder creates its objects, perhaps with arguments
     try:
         inspect.signature(state).bind()
     except TypeError as error:

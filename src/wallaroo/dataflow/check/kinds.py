@@ -148,7 +148,7 @@ def _fix(thing: Any, wanted: str) -> str:
 def _decorated(function: Any, wanted: str) -> str:
     name = name_of(function)
     is_lambda = name == "<lambda>"
-    if wanted == "computation":  # `map` and `to` differ only in that
+    if wanted == "computation":  # this is the only difference between `map` and `to`
         return (
             "Write .map(lambda ...) in place of .to(lambda ...)."
             if is_lambda

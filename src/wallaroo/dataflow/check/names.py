@@ -37,7 +37,7 @@ def _name(title: str, place: str, which: str, name: Any) -> Iterator[Problem]:
             title,
             place,
             f"{which}, {name!r}, has a control character in it.",
-            "Leave out newlines, tabs and the like.",
+            "Remove newlines, tabs and other control characters.",
         )
 
 
@@ -53,7 +53,7 @@ def _is_same_stateless(one: Step, other: Step) -> bool:
 
 
 def _is_of_one_place(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
-    """Return whether one expression or ``def`` was evaluated twice with the same meaning."""
+    """Return whether both steps come from evaluating one expression or ``def`` twice."""
     if not (inspect.isfunction(one) and inspect.isfunction(other)):
         return False
     has_values = one.__closure__ or one.__defaults__ or one.__kwdefaults__

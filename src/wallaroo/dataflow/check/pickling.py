@@ -1,7 +1,7 @@
 """Rules about pickling.
 
-It pickles, and creates one state object of each class; it keeps nothing.  Steps, configurations and
-state must reach another process and come back.
+Steps, configurations and state must survive the trip to another process and back. The rules pickle
+them and create one state object of each class, and keep nothing.
 """
 
 from __future__ import annotations

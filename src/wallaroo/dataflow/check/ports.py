@@ -1,4 +1,4 @@
-"""Rules about addresses: ports that are numbers and used once, files that are not shared."""
+"""Rules about addresses: valid, unique ports and unshared files."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _Address:
         return number if (0 if self.listens else 1) <= number <= PORT_MAX else None
 
     def meets(self, other: _Address) -> bool:
-        """Return whether the two cannot both have their port."""
+        """Return whether the two ports conflict."""
         if not self.number or self.number != other.number:
             return False
         hosts = {"127.0.0.1" if host in HERE else host for host in (self.host, other.host)}
@@ -87,7 +87,7 @@ def ports_do_not_clash(subject: Subject) -> Iterator[Problem]:
 
 
 def sources_are_not_overwritten(subject: Subject) -> Iterator[Problem]:
-    """Refuse a file sink whose file a file source reads."""
+    """Reject a file sink whose file a file source reads."""
     read = {str(PurePath(path)): node for node, path in _files(subject, SourceNode)}
     for node, path in _files(subject, SinkNode):
         written = PurePath(path)
@@ -99,7 +99,7 @@ def sources_are_not_overwritten(subject: Subject) -> Iterator[Problem]:
 
 
 def files_have_one_sink(subject: Subject) -> Iterator[Problem]:
-    """Refuse two file sinks with one path."""
+    """Reject two file sinks with one path."""
     writers: dict[PurePath, Any] = {}
     for node, path in _files(subject, SinkNode):
         if other := writers.get(PurePath(path)):

@@ -1,4 +1,4 @@
-"""All rules over one graph, whose problems are raised together."""
+"""All rules for one graph; problems are raised together."""
 
 from __future__ import annotations
 

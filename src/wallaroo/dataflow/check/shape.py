@@ -23,7 +23,7 @@ from wallaroo.steps.kinds import Branch
 
 
 def ends_in_a_sink(subject: Subject) -> Iterator[Problem]:
-    """Require pipelines that end in a sink: an open one's results would be lost."""
+    """Require pipelines to end in a sink: an open one's results would be lost."""
     ends = subject.root.ends if isinstance(subject.root, EndsNode) else (subject.root,)
     for number, end in enumerate(ends, 1):
         which = "The pipeline" if len(ends) == 1 else f"Pipeline {number} of {len(ends)}"
@@ -139,7 +139,7 @@ def _on_which_side(node: Node, keyed: frozenset[Node]) -> str:
 
 
 def _is_keyed_on_the_way(source: Node, node: Node) -> bool:
-    """Return whether every way from ``node`` up to ``source`` meets a key."""
+    """Return whether every path from ``node`` up to ``source`` has a key."""
     todo = [node]
     while todo:
         here = todo.pop()

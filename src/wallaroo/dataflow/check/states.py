@@ -33,7 +33,7 @@ def states_can_change(subject: Subject) -> Iterator[Problem]:
 
 
 def states_are_changed_in_place(subject: Subject) -> Iterator[Problem]:
-    """Refuse functions that rebind their state's name to another object, which would be lost."""
+    """Reject functions that rebind their state's name to another object, which would be lost."""
     for used in used_steps(subject):
         if not used.step.is_stateful or used.step.takes_blocks or not used.step.is_computation:
             continue
@@ -48,7 +48,7 @@ def states_are_changed_in_place(subject: Subject) -> Iterator[Problem]:
 
 
 def states_share_nothing(subject: Subject) -> Iterator[Problem]:
-    """Refuse state whose lists, dicts or sets are shared by all objects of its class."""
+    """Reject state whose lists, dicts or sets are shared by all objects of its class."""
     for used, cls in _state_classes(subject):
         first = _new(used)
         second = _new(used)

@@ -31,7 +31,7 @@ class Subject:
     root: Node
     place: str
     nodes: tuple[Node, ...]
-    # the application's own, which may pack what pickle cannot
+    # the application's own serializer, which may pack what pickle cannot
     serialize: Callable[[Any], bytes] | None = None
     dead_letters: Any = None  # a sink configuration; LATER if the run may add one
     after: Mapping[Node, Sequence[Node]] = field(default_factory=dict)  # by node
@@ -54,7 +54,7 @@ class Subject:
 
 
 NAME_MAX = 60  # a longer repr says less than the class's name
-LATER = object()  # dead letters: decided when the application is run
+LATER = object()  # the dead-letter sink is decided when the application is run
 
 Rule = Callable[[Subject], Iterator[Problem]]
 
@@ -72,7 +72,7 @@ def subject_of(
 
 
 def name_of(thing: Any) -> str:
-    """Return the user's name for a thing: a step's, function's or class's, else a short repr."""
+    """Return a user-facing name: that of a step, function or class, else a short repr."""
     if isinstance(thing, Step):
         return str(thing.step_name)
     name = getattr(thing, "__name__", None) or repr(thing).strip("'")

@@ -1,4 +1,4 @@
-"""Rules about windows and joins: their aggregations, spans, and ways to join."""
+"""Rules about windows and joins: aggregations, spans, and options."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def _takes(function: Callable[..., Any], *arities: int) -> bool:
 
 
 def windows_have_a_span(subject: Subject) -> Iterator[Problem]:
-    """Require windows with a length, and with options that fit together."""
+    """Require windows with a length and consistent options."""
     for used, step in _windows(subject):
         policy = getattr(step.spec, "policy", None)
         if policy == DEAD_LETTER and step.on_error != DEAD_LETTER:
@@ -177,7 +177,7 @@ Found = Iterator[tuple[str, str]]
 
 
 def _spans(*given: tuple[str, Any, int]) -> Found:
-    """Yield the problem of each of these: its call, the span, and the span's minimum."""
+    """Yield a problem for each invalid span, given its call, value and minimum."""
     for call, span, least in given:
         problem = span_problem(f"{call}({shown_span(span)})", span, least)
         if problem:

@@ -15,7 +15,7 @@ from wallaroo.steps.kinds import KeyExtractor, Step
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class SourceNode:
-    """The beginning of a stream.  A configuration without a name, as in 2018, gets the node's."""
+    """The beginning of a stream.  A configuration without a name, as in 2018, takes the node's."""
 
     name: str
     config: Any  # a source configuration ; checked by wallaroo.dataflow.check

@@ -50,7 +50,7 @@ def text(application: HasGraph) -> str:
     """Draw the graph as text.
 
     Both sides of every merge are indented, before it; ``~~~`` is a shuffle.  If streams split, the
-    graph is a list of numbered runs of steps.
+    graph is drawn as numbered runs of steps.
     """
     root = application.root
     after = consumers_of(root)

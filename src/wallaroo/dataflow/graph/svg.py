@@ -1,8 +1,8 @@
 """A graph as SVG, for notebooks.
 
 Boxes are drawn from left to right, shuffles as dashed arrows.  The result is text only: no program
-and no script is needed to see it.  Unfinished and wrong graphs are drawn as well, as someone who
-builds one wants to see them.
+and no script is needed to see it.  Unfinished and invalid graphs are drawn as well, to help while
+building one.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class _Arrow:
     after: _Box
     is_shuffle: bool
     label: str
-    bends: tuple[_Box, ...]  # its places in the layers between, each that of a box
+    bends: tuple[_Box, ...]  # its positions in the layers between, each the size of a box
 
 
 def svg(root: nodes.Node, name: str = "pipeline") -> str:

@@ -86,11 +86,11 @@ def ends_in_key(node: Node) -> bool:
 
 
 def idle_key_bys(root: Node) -> dict[KeyByNode, str]:
-    """Return the ``key_by`` nodes that need no shuffle, each with the reason, as a clause.
+    """Return the ``key_by`` nodes that need no shuffle, each with the reason as a clause.
 
     A key matters to state steps only.  If none is between a ``key_by`` and the next one (or a
     ``collect``, or the sinks), nothing ever sees the key.  ``collect`` is never idle: it brings
-    everything to one place, in one order.
+    everything into one task, in one order.
     """
     # why a key would be idle before a node; empty if a state step needs it
     reasons: dict[Node, str] = {}
@@ -116,8 +116,8 @@ def idle_key_bys(root: Node) -> dict[KeyByNode, str]:
 def meetings(root: Node) -> frozenset[Node]:
     """Return the state steps at which keyed streams from different shuffles meet.
 
-    Each event is sent to one place by the key that it has.  Branches of one stream meet without
-    that: they never left the place.
+    Each event is sent to one task by its existing key. Branches of one stream need no shuffle: they
+    are still in the same task.
     """
     steps: set[Node] = set()
     origins: dict[Node, frozenset[Node]] = {}  # the shuffles, or sources, that a stream came from

@@ -1,8 +1,8 @@
 """Notes of a plan.json about windows: their aggregations, and their bounds in words.
 
-Accumulators of combined aggregations are stored by position: only the same parts in the same order
-can read them.  With another column or argument they are read, and continue with other values: that
-is reported, as is a function of another name; the code of functions is not compared.
+Accumulators of combined aggregations are stored by position: they can be read only by the same
+parts in the same order. With another column or argument they are read and continue with different
+values: that is reported, as is a renamed function; function code is not compared.
 
 Where it runs: driver and a terminal; pure.
 """
@@ -57,8 +57,7 @@ _NOTHING = "None"
 def noted_accumulators(step: Any) -> str | None:
     """Return the note of the aggregation in windows or a join; None if there is none.
 
-    That of windows is noted only if it has parts or parameters: else its class, which is noted,
-    says it all.
+    That of windows is noted only if it has parts or parameters: otherwise its noted class suffices.
     """
     aggregation = _aggregation_of(step)
     is_noted = getattr(step, "aggregation", None) is None
@@ -78,7 +77,7 @@ def _aggregation_of(step: Any) -> Any:
 
 
 def _form_of(aggregation: Any, *, is_whole: bool = False) -> str:
-    """Return an aggregation as it is written, with all arguments or those it is stored by."""
+    """Return an aggregation's source form, with all arguments or those that affect storage."""
     cls = aggregation if inspect.isclass(aggregation) else type(aggregation)
     parts = _parts_of(aggregation)
     if not parts:
@@ -92,13 +91,13 @@ def _form_of(aggregation: Any, *, is_whole: bool = False) -> str:
 
 
 def _arguments_of(aggregation: Any) -> str:
-    """Return what an aggregation was created with, as its attributes have it."""
+    """Return an aggregation's constructor arguments, from its attributes."""
     written = ((name, _written(value)) for name, value in fields_of(aggregation).items())
     return f"({', '.join(f'{name}={value}' for name, value in written if value != _NOTHING)})"
 
 
 def _written(value: Any) -> str:
-    """Return data as it is written, and functions by name; ``_NOTHING`` for what is neither.
+    """Return the source form of data and the names of functions; else ``_NOTHING``.
 
     >>> _written(["bid", 2.5, len]), _written({1: None}), _written(object())
     ("['bid', 2.5, len]", '{1: None}', 'None')
@@ -128,7 +127,7 @@ def _name_of(function: Any) -> str:
 
 
 def _parameters_of(aggregation: Any) -> str:
-    """Return the parameters that decide what an accumulator keeps, as they are written."""
+    """Return the source form of the parameters that determine an accumulator's content."""
     names = getattr(aggregation, "_kept_by", ())
     written = ", ".join(f"{name}={getattr(aggregation, name)!r}" for name in names)
     return f"({written})" if written else ""
@@ -144,10 +143,10 @@ def _parts_of(aggregation: Any) -> dict[str, Any]:
 
 
 def changed_accumulators(name: str, was: Any, now: Any) -> str:
-    """Return a sentence about a step whose stored accumulators are of another form, or "".
+    """Return a sentence about a step whose stored accumulators have another form, or "".
 
     ``was`` and ``now`` are the notes of its state.  Earlier versions noted no form, or no
-    parameters: then nothing is known of them.
+    parameters: then they are unknown.
     """
     before = was.get("accumulators")
     after = now.get("accumulators")

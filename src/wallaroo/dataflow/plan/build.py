@@ -4,8 +4,8 @@ Its passes are in a tuple, each a plain function from sketch to sketch.
 
 The planner cuts the graph into stages at its shuffles, and at every split of a stream.  While it
 walks from the sources to the sinks, it keeps for every node the *open* stages that reach it, and
-whether they still have a shuffle to pass through (``pending``): a shuffle begins a stage only when
-a step or a sink comes after it, so that sides merged after their ``key_by`` meet in one stage.
+whether they still have a shuffle to pass through (``pending``): a shuffle begins a stage only if a
+step or a sink follows, so that sides merged after their ``key_by`` meet in one stage.
 
 If a stream splits, each open stage ends in branches.  A stream that splits after its ``key_by``
 passes through the shuffle first, and once; only branches that are merged before their next step
@@ -112,7 +112,7 @@ def number_sinks(sketch: Sketch) -> Sketch:
 
 
 def leave_out_idle_keys(sketch: Sketch) -> Sketch:
-    """Find each key_by that no state step ever sees, and that would cost a useless shuffle."""
+    """Find each key_by that no state step sees, and whose shuffle would be useless."""
     idle = idle_key_bys(sketch.root)
     notes = tuple(
         f"key_by '{node.extractor.step_name}' shuffles nothing: {reason}."
@@ -127,7 +127,7 @@ def cut_stages(sketch: Sketch) -> Sketch:
 
 
 def put_events_in_order(sketch: Sketch) -> Sketch:
-    """Order events by time before steps for which it matters, unless they are in order."""
+    """Order events by time before steps that depend on it, unless already in order."""
     plan = sketch.plan
     ordering = Ordering(plan)
     stages = ordering.stages()
@@ -167,10 +167,10 @@ def _joins_rows(stage: Stage, leaving: list[ToExchange]) -> bool:
 
 
 def add_up_before_shuffles(sketch: Sketch) -> Sketch:
-    """Add events up where they are read, if windows right after a shuffle allow it.
+    """Pre-aggregate events where they are read, if windows right after a shuffle allow it.
 
     Their aggregation must allow it.  A shuffle then carries an accumulator per key and pane, not
-    events.  With vectorized steps, only rows are added up: those with a vectorized key extractor.
+    events.  With vectorized steps, only rows with a vectorized key extractor are pre-aggregated.
     """
     plan = sketch.plan
 
@@ -196,7 +196,7 @@ def add_up_before_shuffles(sketch: Sketch) -> Sketch:
 def ship_raw_frames(sketch: Sketch) -> Sketch:
     """Ship undecoded frames if only a pure decoder comes before a key_by.
 
-    There may be ``with_event_time`` as well.  Decoding twice is cheaper than pickling once.
+    ``with_event_time`` is allowed as well. Decoding twice is cheaper than pickling once.
     """
     plan = sketch.plan
     notes: dict[str, None] = {}
@@ -231,7 +231,7 @@ def ship_raw_frames(sketch: Sketch) -> Sketch:
 def drop_replaced_before_shuffles(sketch: Sketch) -> Sketch:
     """Drop events before a shuffle to ``latest_per_key`` if later ones replace them there.
 
-    They come from one stage: the order among the events of several depends on their blocks.
+    They must come from one stage: order among the events of several depends on their blocks.
     """
     plan = sketch.plan
     if plan.has_blocks or plan.has_time:
@@ -328,7 +328,7 @@ class _Cutter:
         return shuffled if isinstance(node, BranchNode) else self._step(node, shuffled)
 
     def _give(self, node: Node, streams: list[_Stream]) -> None:
-        """Pass the streams that leave a node to the nodes after it."""
+        """Pass a node's output streams to the nodes after it."""
         consumers = self._after[node]
         if not consumers:
             return
@@ -367,7 +367,7 @@ class _Cutter:
     def _ways(
         self, stream: _Stream, number: int, split: Branch[Any] | None = None
     ) -> list[_Stream]:
-        """End a stage in branches, and continue in these."""
+        """End a stage in branches, and continue in them."""
         stage = stream.stage
         reasons = _reasons_of_branches(stage.id, number, split)
         opened = [self._open(BranchEntry((stage.id,)), stage.level, why) for why in reasons]

@@ -1,4 +1,4 @@
-"""The plan in words: stages, and why each begins."""
+"""The plan in words: stages, and the reason for each."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Notes of a checkpoint's joins: sides and kinds.
 
-A side is known by the sources whose events reach it; if these are the same for both sides, by the
-steps on the way as well.  More sources or other steps on a side are allowed: waiting events keep
-their meaning unless a source or step is on the other side now.
+A side is identified by the sources whose events reach it; if these are the same for both sides,
+also by the steps on the way.  More sources or other steps on a side are allowed: waiting events
+keep their meaning unless a source or step is on the other side now.
 """
 
 from __future__ import annotations

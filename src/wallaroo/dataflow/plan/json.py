@@ -1,4 +1,4 @@
-"""A plan as JSON, beside a checkpoint, and its comparison with another.
+"""A plan as JSON beside a checkpoint, and its comparison with another.
 
 The comparison decides whether another plan may continue from the checkpoint.  State belongs to
 (state step, key) within key groups, unread input to a source's name, unsent output to a sink
@@ -64,9 +64,10 @@ from wallaroo.user_code.moved_modules import current_class
 from wallaroo.user_code.references import importable_module
 
 FORMAT = 1
-COLLECTED = "collect()"  # in the place of an extractor
+COLLECTED = "collect()"  # replaces an extractor
 _WAITING = frozenset({InOrder.kind, BatchEvents.kind})
-_LINE = re.compile(r" at [^/\s\"]+\.py:\d+(:\d+)?(?=$|\"|\\)")  # in the name of a step without one
+# in the generated name of an unnamed step
+_LINE = re.compile(r" at [^/\s\"]+\.py:\d+(:\d+)?(?=$|\"|\\)")
 
 
 class Verdict(Enum):
@@ -93,8 +94,8 @@ def dumps(
 ) -> str:
     """Describe a plan as canonical JSON.
 
-    ``gone``: sinks that only a checkpoint knows; ``schemas``: those of all state that it may hold;
-    ``positions``: the same of classes.
+    ``gone``: sinks that only a checkpoint has; ``schemas``: those of all state that it may hold;
+    ``positions``: the same for classes.
     """
     described = {**describe(plan), **({"gone": gone} if gone else {})}
     if schemas:
@@ -181,7 +182,7 @@ def _qualified(cls: type[Any]) -> str:
 
 
 def _keys_in_front(plan: Plan, name: str) -> set[str]:
-    """Return the extractors (or ``collect()``) whose keys state step ``name`` sees."""
+    """Return the extractors (or ``collect()``) that provide state step ``name`` with keys."""
     keys: set[str] = set()
     todo = [
         stage.id for stage in plan.stages if any(step.step_name == name for step in stage.steps)
@@ -367,9 +368,9 @@ def _unmovable_sinks(before: dict[str, Any], after: dict[str, Any]) -> Iterator[
 def _reformed_sinks(
     before: dict[str, Any], after: dict[str, Any], waits: Callable[[str], bool]
 ) -> Iterator[tuple[str, dict[str, str], dict[str, str]]]:
-    """Yield sinks whose waiting output has another form than they write now: as it was, and is.
+    """Yield sinks whose waiting output has another form than now: the old and the new one.
 
-    Output may wait for a sink that was gone meanwhile, too.
+    Output may also wait for a sink that was missing meanwhile.
     """
     for name, was in {**before.get("gone", {}), **before["sinks"]}.items():
         now = after["sinks"].get(name)
@@ -455,7 +456,7 @@ def _other_class(name: str, before: Mapping[str, Any], after: Mapping[str, Any])
 
 
 def _unlike(names: Sequence[str], others: Sequence[str]) -> Iterator[str]:
-    """Yield the names except for steps named after their line, which only moved.
+    """Yield the names, without steps named after their line that only moved.
 
     >>> list(_unlike(["filter at a.py:3", "filter at a.py:9", "clean"], ["filter at a.py:4"]))
     ['filter at a.py:9', 'clean']
@@ -516,7 +517,7 @@ def _changed_reads(before: dict[str, Any], after: dict[str, Any]) -> Iterator[st
 
 
 def _what_left(noun: str, was: Any, before: dict[str, Any]) -> str:
-    """Return what became of what a source, sink or step kept."""
+    """Return the fate of a source's, sink's or step's stored data."""
     if noun == "Sink":
         return "nothing waits for it"
     if noun == "Step" and was == "event_time" and before["states"]:

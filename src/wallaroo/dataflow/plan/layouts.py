@@ -1,6 +1,6 @@
-"""Notes of a plan.json about vectorized state: the fields of its dtype, and their comparison.
+"""Notes of a plan.json about vectorized state: its dtype's fields.
 
-Stored rows are dicts of their fields, which are read by name whatever the dtype is now.
+Stored rows are dicts of fields, read by name whatever the current dtype.
 """
 
 from __future__ import annotations

@@ -10,15 +10,15 @@ Invariants of a plan:
 * The branches of a stage are on its level, and come after it: nothing is packed between them, and
   events keep their order.  If several stages continue in one branch, they are branches of one
   stage themselves.
-  ``Plan.head_of`` is the stage at the top of such a tree, which is fed; an event's time is the same
-  in all of its tree.
+  ``Plan.head_of`` is the root of such a tree, which is fed; an event's time is the same throughout
+  its tree.
 * An *exchange* is named by the stage after it.  Several stages may exit into one exchange (a
   merge); each has its own key extractor.
 * ``level`` is 0 for source stages and one more than the deepest stage before it for the others.
   The stages of one level run as one Spark stage; a block for a stage of a later level passes
   through the levels between unchanged.
-* After an exchange every event comes with its key.  The key was extracted before the exchange,
-  once, and is sent with the event.
+* After an exchange every event has its key, which was extracted once, before the exchange, and is
+sent with the event.
 * A merge without a shuffle after it is not a stage: the steps after it are copied into each of
   the merged stages.  State steps are never copied: if keyed streams meet before a state step, each
   leaves through an exchange that ``keeps_key``.
@@ -42,8 +42,8 @@ from wallaroo.steps.windows.panes import are_stored_by_pane
 from wallaroo.steps.windows.step import WindowStep
 
 KEY_GROUPS_DEFAULT = 128
-# the rows of a step with ordered entries in the step table, besides its state
-PANES = "panes"  # only of windows that are stored by pane
+# suffixes of a step's ordered entries in the step table, besides its state
+PANES = "panes"  # only for windows stored by pane
 ENTRY_KINDS = (PANES, "entries", "due", "due in processing time", "expiry")
 
 
@@ -80,7 +80,7 @@ class ToExchange:
     extractor: KeyExtractor[Any, Any] | None
     # ship the undecoded frame instead of the event (a pure decoder comes before)
     is_raw: bool = False
-    # route by the key that the event came with (merged keyed streams meet before a state step)
+    # route by the event's existing key (merged keyed streams meet before a state step)
     keeps_key: bool = False
     # on arrival, events are marked with this side of a join
     side: int | None = None
@@ -105,8 +105,8 @@ class ToSinks:
 class ToBranches:
     """Exit into other stages of the same level.
 
-    With a ``split`` there are two: each event is passed to the first one if the predicate is true,
-    else to the second one.  Without, every event is passed to all of them.
+    With a ``split`` there are two: each event goes to the first if the predicate is true, else to
+    the second. Otherwise every event goes to all of them.
     """
 
     stages: tuple[int, ...]
@@ -145,11 +145,11 @@ class SourcePlan:
 
 @dataclass(frozen=True, slots=True)
 class SourceTime:
-    """Rule by which a source's watermark is found."""
+    """Rule that determines a source's watermark."""
 
     delay_ns: int = 0
     idle_after_ns: int | None = None
-    is_receipt: bool = True  # its events have no time but that of their receipt
+    is_receipt: bool = True  # its events have only their receipt time
     is_carried: bool = False  # its events carry their own times
     max_ahead_ns: int = 0  # the most that an event may be ahead of its receipt
 
@@ -188,24 +188,25 @@ class Plan:
     key_groups: int = KEY_GROUPS_DEFAULT
     # the application module's own (serialize, deserialize), as in Wallaroo
     serializer: tuple[Any, Any] | None = None
-    # what ``application_setup`` left in the application's modules (``user_code.setup_values``)
+    # values that ``application_setup`` set in the application's modules
+    # (``user_code.setup_values``)
     setup_values: bytes = b""
     dead_letters: int | None = None  # index of the sink for events that failed; always the last one
     # sentences for `wallaroo explain`: the parts that the planner left out, and why
     notes: tuple[str, ...] = ()
-    # by state step, for those of which a checkpoint may hold objects of an earlier class
+    # by state step, if a checkpoint may hold objects of an earlier class
     evolution: dict[str, Evolution] = field(default_factory=dict, compare=False)
     # state steps that mark times of last use, because a checkpoint has others (`plan.timing`)
     marked_uses: frozenset[str] = frozenset()
 
-    # derived from these, computed once: every task of every batch asks for it
+    # derived from these and computed once, as every task of every batch needs them
     has_time: bool = field(init=False, compare=False)  # events carry times
-    has_end: bool = field(init=False, compare=False)  # something is done when input has ended
+    has_end: bool = field(init=False, compare=False)  # a step acts when input has ended
     has_blocks: bool = field(init=False, compare=False)  # a step accepts rows by the block
     # the rule of each source's watermark
     source_times: SourceTimes = field(init=False, compare=False)
-    # how far each stage's watermark is behind that of the sources: results of the steps before it
-    # may be later than their times by this much
+    # how far each stage's watermark lags the sources': results of earlier steps may be later than
+    # their times by this much
     watermark_lags_ns: dict[int, int] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -1,10 +1,10 @@
-"""The pass that puts events in order before steps in event time.
+"""The pass that orders events before event-time steps.
 
 The events of a key arrive in one order at a stage that one source feeds, if that source's events
-have one: that of its log, whatever the tasks and batches.  Everywhere else (behind a second
-shuffle; if sources or partitions meet; behind windows and joins, whose results are emitted at times
-of their own) the order depends on them.  There the events of a step that acts in event time are put
-in the order of time first: then its timers and expiries have one place among its events.
+have one: that of its log, whatever the tasks and batches.  Elsewhere (after a second shuffle; where
+sources or partitions meet; after windows and joins, whose results have their own emission times)
+the order depends on tasks and batches. There, events are ordered by time before an event-time step,
+so its timers and expiries have a fixed place among its events.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def acts_in_event_time(step: Step) -> bool:
 
 
 class Ordering:
-    """One walk over a plan's stages, from the sources on."""
+    """One walk over a plan's stages, starting at the sources."""
 
     def __init__(self, plan: Plan):
         self.notes: list[str] = []  # for `wallaroo explain`
@@ -39,7 +39,7 @@ class Ordering:
         self._has_times: dict[int, bool] = {}  # declared times, not those of receipt
 
     def stages(self) -> tuple[Stage, ...]:
-        """Return the stages, with the steps that order events among theirs."""
+        """Return the stages with ordering steps inserted."""
         changed: dict[int, Stage] = {}
         for stage in sorted(self._plan.stages, key=lambda stage: (stage.level, stage.id)):
             changed[stage.id] = replace(stage, steps=self._steps(stage))
@@ -87,9 +87,9 @@ class Ordering:
 
 
 def with_orders_kept(plan: Plan, states: Collection[str]) -> Plan:
-    """Return the plan with the steps that order events of which a checkpoint has these states.
+    """Return the plan with the ordering steps whose state a checkpoint holds.
 
-    The steps after them act in event time no more, but events may still wait for their turn.
+    The steps after them no longer act in event time, but events may still wait for their turn.
     """
     present = plan.step_names
 

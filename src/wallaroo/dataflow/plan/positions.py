@@ -1,10 +1,10 @@
-"""Notes of a plan.json about classes whose objects are pickled by position, and their comparison.
+"""Notes of a plan.json about classes pickled by position.
 
-Structs of msgspec, named tuples and frozen dataclasses with slots are pickled as their values, in
-the order of their fields and without names: a class with other fields would take one's value for
-another's.  Fields that only follow have their defaults.  Any class may be stored, in a state or as
-an event that waits, so all are noted that the application has imported; whether a class that
-changed is stored is asked then (``checkpoints.inspection.holders``).
+msgspec structs, named tuples and frozen dataclasses with slots are pickled as their values in field
+order, without names: a class with other fields would misassign them. Added trailing fields take
+their defaults. Any class may be stored, in a state or as a waiting event, so all that the
+application imported are noted; if one changed, the stored objects are searched for it
+(``checkpoints.inspection.holders``).
 
 Where it runs: driver and a terminal; pure.
 """
@@ -38,9 +38,9 @@ _USUAL = (object.__reduce__, msgspec.Struct.__reduce__)
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A class in another form; ``was``: its fields, none if objects had the names of theirs.
+    """Changed class; ``was``: its former fields, None if pickled by name.
 
-    ``may_call``: objects that are pickled as a call of the class are read as they should be.
+    ``may_call``: objects pickled as a call of the class are read correctly.
     """
 
     was: tuple[str, ...]
@@ -49,7 +49,7 @@ class Moved:
 
 
 class Held(NamedTuple):
-    """A class of objects that a step has stored; ``is_state``: they are its state objects."""
+    """Class of a step's stored objects; ``is_state``: its state objects."""
 
     path: str
     is_state: bool
@@ -103,7 +103,7 @@ def noted_positions() -> Positions:
 
 
 def _classes() -> Iterator[tuple[str, type[Any]]]:
-    """Yield all classes of the application by the names that pickles have for them."""
+    """Yield all classes of the application by their names in pickles."""
     seen: set[type[Any]] = set()
     todo: list[type[Any]] = [object]
     while todo:
@@ -118,7 +118,7 @@ def _classes() -> Iterator[tuple[str, type[Any]]]:
 
 
 def moved_classes(before: Mapping[str, Sequence[str]]) -> dict[str, Moved]:
-    """Return the classes that may take stored values for those of other fields."""
+    """Return the classes that may assign stored values to the wrong fields."""
     compared = ((path, _moved(tuple(before.get(path, ())), cls)) for path, cls in _classes())
     return {path: moved for path, moved in compared if moved is not None}
 

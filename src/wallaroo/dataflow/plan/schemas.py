@@ -1,12 +1,11 @@
-"""Schemas of state classes in a plan.json, and what happens to objects stored under another.
+"""Schemas of state classes in a plan.json, and their comparison.
 
-A checkpoint may hold objects of every class that its application had: an object is written again
-when an event changes it.  So its notes are about all of them: ``versions`` that there may be, and
-``everywhere``, the attributes that all of them have; none if some were stored by a class with other
-slots, as objects with slots cannot be read with what these lack.  ``attributes`` are those of a new
-object, with the names of their values' types, and ``slots`` those that are slots.  ``orders``: by
-version, the fields of a class whose objects are pickled by position.  ``is_model``: pydantic
-pickles them.
+A checkpoint may hold objects of every class version that its application had, since an object is
+rewritten only when an event changes it. So the notes cover all of them: ``versions`` that may
+occur, and ``everywhere``, the attributes common to all; none if some were stored with other slots,
+as slots missing from the pickle cannot be filled in. ``attributes`` are those of a new object, with
+type names, and ``slots`` those that are slots. ``orders``: by version, the fields of a class
+pickled by position. ``is_model``: pydantic pickles them.
 """
 
 from __future__ import annotations
@@ -128,7 +127,7 @@ def with_evolution(plan: Plan, schemas: Mapping[str, Schema]) -> Plan:
 def accepts_class(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
     """Return whether all stored objects of a step are of versions that are upgraded.
 
-    The class inside of a holder was not noted: its objects are compared when they are read.
+    The class inside a holder was not noted: its objects are compared when read.
     """
     if before["states"][name]["class"] == HOLDER:
         return True
@@ -159,7 +158,7 @@ def upgrade_for(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) 
 def in_doubt(now: Mapping[str, Schema], before: Mapping[str, Any]) -> list[str]:
     """Return the steps whose stored objects may be unreadable, according to the notes.
 
-    They need not be there: a run may have ended before its first commit, or upgraded all.
+    They may be absent: a run may have ended before its first commit, or upgraded all.
     """
     notes = before.get("schemas", {})
     return [

@@ -2,13 +2,13 @@
 
 The invariants:
 
-* A sink is known by its ``name=``, else by its kind and target (with the address, for targets that
-  exist at several), never by its place in the application.
+* A sink is identified by its ``name=``, else by its kind and target (with the address if a target
+exists at several), never by its place in the application.
 * A sink keeps the id under which a checkpoint has its output (folder of the outbox, commits,
-  records in the other system), also if it is given a name or another one.  With that and another
-  form of its output it is another sink.
-* An id is never assigned to another sink: those of removed sinks stay noted.
-* Sinks of one kind and one target reach the same receiver, and are numbered in their order.
+  records in the other system), even if it is named or renamed. If the form of its output changes as
+  well, it is another sink.
+* An id is never reassigned: those of removed sinks stay noted.
+* Sinks of one kind and target reach the same receiver and are numbered in order.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def noted(config: Any) -> dict[str, str]:
 
 
 def has_other_form(was: Mapping[str, str], now: Mapping[str, str]) -> bool:
-    """Return whether a sink reads staged output otherwise than it was written.
+    """Return whether a sink would misread staged output.
 
     Earlier versions noted columns alone.
     """
@@ -73,7 +73,7 @@ def form_of(sink: Mapping[str, str]) -> str:
 
 
 def name_of(config: Any) -> str:
-    """Return the user's name for a sink; nothing if there is none."""
+    """Return the user's name for a sink; empty if there is none."""
     name = getattr(config, "name", "")
     return name if isinstance(name, str) else ""
 
@@ -111,7 +111,7 @@ def _numbered(wanted: str) -> Iterator[str]:
 
 
 def _safe(text: str) -> str:
-    """Return a text as the name of a folder, made unique by a checksum.
+    """Return a folder name for a text, made unique by a checksum.
 
     >>> _safe("127.0.0.1:7002"), _safe("orders")
     ('127.0.0.1-7002', 'orders')

@@ -1,6 +1,6 @@
 """Notes of a plan.json about timers and expiry of state, and their comparison.
 
-They may change between two runs; what that means for stored state and timers is reported.
+They may change between two runs; the effect on stored state and timers is reported.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def noted_timing(plan: Plan) -> dict[str, dict[str, Any]]:
 def with_uses_marked(plan: Plan, before: Notes) -> Plan:
     """Return the plan with the steps that mark times of last use in a checkpoint with these notes.
 
-    They are those whose unmarked times, which the checkpoint has from before, are of another kind.
+    These are the steps whose unmarked times in the checkpoint are of the other kind.
     A step without a ``ttl`` keeps its note, so that it may gain one again.
     """
     unmarked = {
@@ -50,7 +50,7 @@ def with_uses_marked(plan: Plan, before: Notes) -> Plan:
 
 
 def changed_timing(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a sentence for each step of both plans whose timers or expiry are other ones.
+    """Yield a sentence for each common step whose timers or expiry changed.
 
     An earlier version had no notes: then nothing is known.
     """
