@@ -1,4 +1,4 @@
-"""A run, without Spark: its batches, its tasks, its start and its end.
+"""A run without Spark: batches, tasks, start and end.
 
 Where it runs: the driver, if a module does not say otherwise.
 """

@@ -1,10 +1,10 @@
-"""Hosts, which run the tasks of batches: their interface.
+"""Interface of hosts, which run the tasks of batches.
 
 It is the one interface between a run and its hosts.  A run drives a host in this order: ``open``,
-``start``, ``poll`` many times a second, ``finish``, ``close``.  From ``start`` on the host calls
-``Batches.run(ends)`` for one batch after the other, from one thread at a time; ``AdmissionControl``
-bounds the input of a batch.  ``interrupt`` may come at any time, from any thread, and ends what
-``open`` and ``start`` wait for.
+``start``, ``poll`` many times a second, ``finish``, ``close``.  After ``start`` the host calls
+``Batches.run(ends)`` batch after batch, from one thread at a time; ``AdmissionControl`` bounds the
+input of a batch. ``interrupt`` may be called at any time, from any thread, and ends the waits of
+``open`` and ``start``.
 
 A host knows nothing of commits, sinks or user code, and the runtime knows nothing of Spark.
 """
@@ -43,7 +43,7 @@ class RunFolders:
 
 
 class Host(TaskRunner, Protocol):
-    """A TaskRunner with a life cycle."""
+    """TaskRunner with a life cycle."""
 
     @property
     def is_local(self) -> bool:
@@ -51,7 +51,7 @@ class Host(TaskRunner, Protocol):
 
     @property
     def serve_on(self) -> str | None:
-        """Return the address on which to serve input to tasks elsewhere; None if there are none."""
+        """Return the address on which to serve input to remote tasks; None if there are none."""
 
     @property
     def reachable_as(self) -> str:
@@ -59,7 +59,7 @@ class Host(TaskRunner, Protocol):
 
     @property
     def allocation(self) -> str:
-        """Return the name of what a cluster gives this host; empty if that ends with the driver.
+        """Return the cluster's name for this host's allocation; empty if that ends with the driver.
 
         Known once the host is open.
         """
@@ -76,7 +76,7 @@ class Host(TaskRunner, Protocol):
         """Start the processes that run tasks."""
 
     def request_workers(self, former: str) -> None:
-        """Let the cluster end the workers of ``former``, and allocate workers to this host.
+        """Have the cluster end the workers of ``former`` and allocate workers to this host.
 
         ``former`` is the ``allocation`` of a run that was taken over; empty if none was.
         """
@@ -84,12 +84,12 @@ class Host(TaskRunner, Protocol):
     def keep_warm(self, deployment: Deployment) -> None:
         """Prepare to run tasks, before ``start``, while another run leads.
 
-        On this machine: keep the processes that run tasks alive, the application imported.  Raises
-        PeerError if they have gone.  On a cluster: leave all workers to the run that leads.
+        On this machine: keep the task processes alive with the application imported. Raises
+        PeerError if they are gone.  On a cluster: leave all workers to the run that leads.
         """
 
     def start(self, batches: Batches, enter: Enter) -> WarmUp:
-        """Warm up and begin with batches; return once the first one may arrive."""
+        """Warm up and start batches; return once the first one may run."""
 
     def poll(self) -> None:
         """Check on workers; raise the error that ended the host."""
@@ -101,23 +101,23 @@ class Host(TaskRunner, Protocol):
         """Return a line per task of an overdue batch with its activity, if known."""
 
     def finish(self, seconds: float) -> bool:
-        """Let the current batch end, begin no more; return whether it ended in time.
+        """Let the current batch end and start no others; return whether it ended in time.
 
-        A batch that did not is cancelled, and is not committed.
+        A batch that did not is cancelled, not committed.
         """
 
     def interrupt(self) -> None:
         """End the waits of ``open`` and ``start``."""
 
     def discard(self) -> None:
-        """End everything that was begun before ``open``, if that was not called."""
+        """End everything started before ``open``, if that was not called."""
 
     def close(self) -> None:
         """Release everything."""
 
 
 class OnThisMachine:
-    """The members of a host whose tasks run on this machine: all of them, always."""
+    """Host members for tasks that always all run on this machine."""
 
     is_local = True
     serve_on: str | None = None
@@ -136,10 +136,10 @@ class OnThisMachine:
         return ()
 
     def request_workers(self, former: str) -> None:
-        """Do nothing: no cluster gives anything."""
+        """Do nothing: no cluster allocates anything."""
 
     def keep_warm(self, deployment: Deployment) -> None:
         """Do nothing: tasks run in this process."""
 
     def discard(self) -> None:
-        """Do nothing: nothing is begun before ``open``."""
+        """Do nothing: nothing is started before ``open``."""

@@ -1,7 +1,7 @@
 """The in-process host, whose tasks run in the driver's own process.
 
-The tasks of a batch run one after the other.  Spool, state, sinks and commit protocol are the real
-ones; only Spark is missing.
+The tasks of a batch run one by one. Spool, state, sinks and commit protocol are the real ones; only
+Spark is missing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class InProcessRunner(OnThisMachine):
     def __init__(self, tasks: int):
         self._tasks = tasks
         self._view: Path | None = None
-        self._garbage = Garbage(freezes=False)  # the process is not the run's alone
+        self._garbage = Garbage(freezes=False)  # the run may share the process
 
     @property
     def tasks_max(self) -> int:
@@ -61,7 +61,7 @@ class InProcessRunner(OnThisMachine):
 
 
 class InProcessHost(InProcessRunner):
-    """A Host in the driver's process: a thread of batches, ``pause_s`` after each."""
+    """Host in the driver's process: one batch thread, ``pause_s`` after each batch."""
 
     def __init__(self, tasks: int = 1, pause_s: float = 0.0):
         super().__init__(tasks)

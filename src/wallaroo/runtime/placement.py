@@ -1,13 +1,13 @@
 """Placement of key groups on workers: balanced by cores, rarely moved.
 
 Where it runs: pure (driver).  A task of a batch owns a contiguous range of key groups
-(``engine.keys.groups_of_task``); a placement is the preferred host of each task.  To Spark it is a
+(``engine.keys.groups_of_task``); a placement is the preferred host of each task.  For Spark it is a
 request, not a guarantee: the task's report names the worker on which it ran.
 
-The tasks are spread so that as little moves as the cluster's changes allow: a host's share of the
+Tasks are spread so that as little as possible moves when the cluster changes: a host's share of the
 tasks is its share of the cores (largest remainder).  Tasks then choose hosts in order of warmth:
 the share of a task's key groups whose state the host's view holds, newer copies counting more.  So
-on an unchanged cluster nothing moves; a joining host gets just its share; and the groups of a lost
+on an unchanged cluster nothing moves; a joining host gets only its share; and the groups of a lost
 host move to a host with an older copy of them, if there is one.
 """
 
@@ -125,10 +125,10 @@ def replicas(
     copies: Copies,
     batch: int,
 ) -> tuple[tuple[int, ...], ...]:
-    """Return, by task, the key groups that its host keeps a copy of besides its own.
+    """Return, by task, the additional key groups of which its host keeps a copy.
 
-    They are those that the host would own after the loss of any one other host, so that none of
-    them has to be read from the checkpoint then.  ``hosts`` are those of the tasks, ``tasks_of``
+    These are the groups that the host would own after the loss of any one other host, so that they
+    need not be read from the checkpoint then.  ``hosts`` are those of the tasks, ``tasks_of``
     returns the number of tasks that some members run.
 
     >>> trio = (Member("a", "a", 1), Member("b", "b", 1), Member("c", "c", 1))
@@ -158,7 +158,7 @@ def replicas(
 
 
 class Replicas:
-    """The copies that hosts keep of others' key groups, once they are complete.
+    """Complete copies that hosts keep of others' key groups.
 
     ``by_task``: as `replicas` returns them.
     """
@@ -168,7 +168,7 @@ class Replicas:
         self.groups_by_worker: dict[str, tuple[int, ...]] = {}
 
     def note(self, task: int, worker: str) -> None:
-        """Note that a task has brought its copy up to date."""
+        """Record that a task has updated its copy."""
         copied = {*self.groups_by_worker.get(worker, ()), *self._by_task[task]}
         self.groups_by_worker[worker] = tuple(sorted(copied))
 

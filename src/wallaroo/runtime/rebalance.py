@@ -2,9 +2,9 @@
 
 Where it runs: pure (driver).
 
-A change is over when a batch is done that began with the new members.  The batch that was under way
-when a host left is part of it: it waits for Spark to notice, and runs again what was lost.  The
-pause in the stream is the time of all these batches beyond the median of the newest ones.
+A change is over when a batch that began with the new members is done. The batch in progress when a
+host left is part of it: it waits for Spark to notice, and reruns the lost tasks.  The pause in the
+stream is the time of all these batches beyond the median of the newest ones.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BATCHES_COMPARED = 20
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """The cost of one change of the cluster."""
+    """Cost of one cluster change."""
 
     joined: tuple[str, ...]
     left: tuple[str, ...]
@@ -42,31 +42,31 @@ class MoveMeter:
     def __init__(self, key_groups: int):
         self._key_groups = key_groups
         self._durations: deque[float] = deque(maxlen=BATCHES_COMPARED)
-        self._before: frozenset[str] | None = None  # members before the change that is not over yet
+        self._before: frozenset[str] | None = None  # members before the current change
         self._is_in_force = False  # whether the batch under way began with that change
         self._owners: dict[int, str] = {}  # owners by key group before the change
         self._bytes = 0
         self._pause_s = 0.0
 
     def changed(self, before: frozenset[str], owners: Mapping[int, str]) -> None:
-        """Note that the members are no longer ``before``, with ``owners`` by key group."""
+        """Record that the members are no longer ``before``, with ``owners`` by key group."""
         if self._before is None:
             self._before = before
             self._owners = dict(owners)
         self._is_in_force = False
 
     def warmed(self, size: int) -> None:
-        """Note the bytes that filled a joining host's view before it owned anything."""
+        """Record the bytes that filled a joining host's view before it owned anything."""
         self._bytes += size
 
     def batch_begins(self) -> None:
-        """Note that a batch begins with the current members."""
+        """Record that a batch begins with the current members."""
         self._is_in_force = self._before is not None
 
     def batch_done(
         self, owners: Mapping[int, str], cold_bytes: int, seconds: float, now: frozenset[str]
     ) -> Move | None:
-        """Note a batch; return the change that it completes, if any.
+        """Record a batch; return the change that it completes, if any.
 
         ``owners``: the owners by key group now; ``cold_bytes``: the bytes read by views that were
         behind; ``now``: the members.

@@ -56,7 +56,7 @@ def with_namespaces(dropped: Iterable[str]) -> frozenset[str]:
 def describe(
     last: Commit | None, sources: Sequence[SourceStatus], sinks: Sequence[SinkLine]
 ) -> str:
-    """Describe in one line what the run continues from."""
+    """Describe, in one line, the point from which the run continues."""
     if last is None:
         return "nothing committed yet: state begins empty"
     at = datetime.fromtimestamp(last.time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

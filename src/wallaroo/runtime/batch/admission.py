@@ -41,7 +41,7 @@ def plan_ends(
 
     It reaches the ends of the logs, or has ``events_max`` events shared in proportion to the
     backlogs.  ``events_most``: the bound if several batches of ``events_max`` wait already.  Their
-    events are late anyway, and larger batches work them off sooner.  ``limits``: for some
+    events are late anyway, and larger batches clear them sooner.  ``limits``: for some
     sources, by name.  ``ask``: called before each question to a source, with its name.
     """
     backlogs = {}
@@ -91,7 +91,7 @@ class AdmissionControl:
         return self._admission.is_held
 
     def hold(self, is_held: bool) -> None:
-        """Hold batches back from all input, or release them."""
+        """Hold back all input from batches, or release it."""
         self._change(lambda admission: replace(admission, is_held=is_held))
 
     def allow(self, events_max: int, events_most: int = 0) -> None:

@@ -1,7 +1,7 @@
-"""The loop of a run: one batch after the other, until its end or the first error.
+"""The loop of a run: batch after batch, until its end or first error.
 
 Where it runs: driver, in a thread of its own (`BatchLoop.start`), or in the thread of a host that
-asks for each batch (`BatchLoop.step`).
+requests each batch (`BatchLoop.step`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class BatchLoop:
     def step(self) -> bool:
         """Wait for the next batch and run it; return False if there is no next one.
 
-        The last commit counts then.  An error is kept for `poll`, and raised.
+        The last commit is then settled.  An error is kept for `poll`, and raised.
         """
         try:
             ends = self._trigger.next(self._batches)
@@ -80,7 +80,7 @@ class BatchLoop:
             raise self._explain(self._failure)
 
     def finish(self, seconds: float) -> bool:
-        """End the loop after the batch under way; return whether that ended in time.
+        """End the loop after the current batch; return whether that ended in time.
 
         Raises the error that ended the loop, if any.
         """

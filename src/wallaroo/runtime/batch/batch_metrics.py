@@ -1,7 +1,7 @@
-"""Accounting of committed batches: the run's figures and its log.
+"""Accounting of committed batches: metrics and log.
 
 Latency begins when an event was received, or when the run began to process input, whichever is
-later: events that clients sent while Spark started do not reflect on the application.
+later: waiting for Spark to start is not the application's latency.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _log = logging.getLogger("wallaroo.run")
 
 
 class BatchMetrics:
-    """Accounts of a run, which pass its batches on to the meter."""
+    """Accounts of a run, which report its batches to the meter."""
 
     def __init__(self, plan: Plan, meter: RunMeter):
         self._plan = plan
@@ -33,12 +33,12 @@ class BatchMetrics:
         self._losses = LossMeter(plan)
 
     def begin(self) -> None:
-        """Note that input is processed from now on."""
+        """Record that input is processed from now on."""
         self._running_ms = time.time_ns() // 1_000_000
         self._meter.begin_running(self._running_ms / 1e3)
 
     def batch_begins(self, tasks: int) -> None:
-        """Note how many tasks a batch has."""
+        """Record how many tasks a batch has."""
         self._meter.set_tasks(tasks)
 
     def batch_done(
@@ -60,15 +60,15 @@ class BatchMetrics:
         self._count_losses(commit, reports)
 
     def state_known(self, sizes: Mapping[int, Mapping[str, tuple[int, int]]]) -> None:
-        """Note the entries and bytes of key groups, by step, from before the run."""
+        """Record the initial entries and bytes of key groups, by step."""
         self._meter.set_group_sizes(sizes)
 
     def upgraded(self, steps: tuple[StepUpgrade, ...]) -> None:
-        """Note how far the upgrade of stored state is."""
+        """Record the progress of the upgrade of stored state."""
         self._meter.set_upgrades(steps)
 
     def workers(self, workers: tuple[WorkerStatus, ...], moved: str) -> None:
-        """Note the batch's workers, and the effect ``moved`` of a change; "" if none."""
+        """Record the batch's workers, and the effect ``moved`` of a change; "" if none."""
         self._meter.set_workers(workers)
         if moved:
             self._meter.set_moved(moved)

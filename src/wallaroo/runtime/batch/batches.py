@@ -4,7 +4,7 @@ Where it runs: driver, in the thread in which the host begins batches.  A batch 
 committed and accounted for.  The order of a commit's steps is in ``runtime.commit_protocol``, its
 invariants in ``state.commits``.
 
-The invariant: a batch that was given up (`Batches.abandon`) never commits, whenever its tasks end.
+The invariant: an abandoned batch (`Batches.abandon`) never commits, whenever its tasks end.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from wallaroo.runtime.tasks.task_runner import TaskRunner
 from wallaroo.sources.log import Position, Reached, SourceLog, from_stored, to_stored
 from wallaroo.state.log.commits import Commit
 
-# newest commits that travel with a job: a view is rarely more than one batch behind
+# newest commits sent with a job: a view is rarely more than one batch behind
 COMMITS_SENT = 4
 
 
@@ -48,7 +48,7 @@ class BatchSetup:
     plan: Plan
     deployment: Deployment
     steps: tuple[str, ...]  # the step table
-    logs: tuple[SourceLog, ...]  # by source, as this process plans with them
+    logs: tuple[SourceLog, ...]  # by source, as used for planning in this process
     beginnings: Mapping[str, Position]  # for sources without a committed position
 
     @cached_property
@@ -165,7 +165,7 @@ class Batches:
         )
 
     def _newest(self, last: Commit | None) -> tuple[Commit, ...]:
-        """Return the newest commits, with one that is under way."""
+        """Return the newest commits, including one in progress."""
         newest = self._housekeeping.newest(COMMITS_SENT)
         return (*newest, last) if last is not None and last not in newest[-1:] else newest
 
@@ -182,7 +182,7 @@ class Batches:
     def run(self, ends: Mapping[str, Position], planned: Pieces | None = None) -> Commit:
         """Run and commit the next batch, up to ``ends`` in each source.
 
-        ``planned``: its pieces, as tasks may have read them before its turn; None: cut them now.
+        ``planned``: its pieces, which tasks may have read ahead; None: split the input now.
         """
         trace_point("batch.begins")
         started_ns = time.time_ns()
@@ -224,12 +224,12 @@ class Batches:
     def settle(self, seconds: float | None = None) -> bool:
         """Wait for the commit in progress, for a limited time; return whether there was one.
 
-        Raises the error because of which it does not count.
+        Raises the error that invalidated it.
         """
         return self._protocol.settle(seconds)
 
     def abandon(self, seconds: float) -> None:
-        """Commit nothing from now on; a commit under way gets ``seconds`` to end."""
+        """Commit nothing from now on; a commit in progress gets ``seconds`` to end."""
         has_ended = self._committing.acquire(timeout=seconds)
         self._is_abandoned = True
         if has_ended:
@@ -246,7 +246,7 @@ class Batches:
     ) -> Commit:
         with self._committing:
             if self._is_abandoned:
-                raise InternalError(f"batch {job.batch} ended after the run had given it up")
+                raise InternalError(f"batch {job.batch} ended after the run had abandoned it")
             marks = self._times.after(job.time, reports)
             offsets = to_stored(self._counted(ends, reports))
             return self._protocol.commit(job.batch, offsets, reports, phases.end, marks, account)
@@ -297,13 +297,13 @@ class Batches:
         return self._cut(start, ends)[1]
 
     def time_ahead(self, ends: Mapping[str, Position], under_way: BatchTime) -> BatchTime:
-        """Return the time of the batch up to ``ends``, as far as it is known before its turn."""
+        """Return the time of the batch up to ``ends``, as far as known in advance."""
         return self._times.ahead(ends, under_way)
 
     def _cut(
         self, start: Mapping[str, Position], ends: Mapping[str, Position], is_wide: bool = False
     ) -> tuple[int, Pieces]:
-        """Return the tasks of a batch, all there may be if it ``is_wide``, and their pieces."""
+        """Return the tasks of a batch (the maximum if it ``is_wide``) and their pieces."""
         logs = self._setup.logs_by_name
         events = sum(ends[name].events - start[name].events for name in logs)
         most = self._runner.tasks_max

@@ -1,19 +1,19 @@
 """The order of calls in a batch: attempt, accept, commit, release.
 
-The invariants are at the head of ``state.log.commits``; this is the one place that keeps them,
-whatever runs the tasks.
+The invariants are at the head of ``state.log.commits``; they are enforced here alone, whatever runs
+the tasks.
 
-A commit counts if it is written while its run owns the checkpoint.  Whether it was is asked after
-it is written: then either the run that takes over finds it, or this one learns that it is too late
-(`state.log.owners`).  A run that has learnt it does not know the commit's fate and reports nothing.
+A commit counts if it is written while its run owns the checkpoint. Ownership is checked after the
+write: then either the run that takes over finds the commit, or this one learns that it is too late
+(`state.log.owners`). In that case it does not know the commit's fate and reports nothing.
 
-An object store takes its time to answer.  Meanwhile the next batch runs on the commit (`last`),
-whose output leaves, in a thread of its own, with the answer (`settle`).  The invariants:
+An object store takes a while to answer. Meanwhile the next batch builds on the commit (`last`),
+whose output is released by another thread once the answer arrives (`settle`).  The invariants:
 
-* One commit is under way at most, and the next one is made once it counts.  If it does not, the
-  run ends, and the batch that was built on it never commits.
-* What a commit makes superfluous is deleted while no batch runs: staged files of one that runs are
-  on no list.  So the answer to a commit that is followed by a sweep is waited for.
+* At most one commit is in flight, and the next one waits until it counts. If it does not, the run
+ends, and the batch built on it never commits.
+* Files made superfluous by a commit are deleted while no batch runs, since a running batch's staged
+files are on no list. So a commit followed by a sweep is awaited.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def history_of(checkpoint: Checkpoint, sink: str) -> CommitHistory:
 
 
 class BatchProtocol:
-    """The protocol that commits batch after batch; ``last`` is the last commit."""
+    """Protocol that commits batch after batch; ``last`` is the last commit."""
 
     def __init__(
         self,
@@ -99,12 +99,12 @@ class BatchProtocol:
             self._pass(self.last.batch, Watermarks.from_json(self.last.watermarks))
 
     def accepted(self, batch: int, widths: Sequence[int], attempt: Attempt) -> list[TaskReport]:
-        """Attempt the batch until its reports are whole; return them.
+        """Attempt the batch until its reports are consistent; return them.
 
-        They are if all tasks, ``widths`` by level, have reported, and have read the same attempt of
-        each producer: Spark may repeat a task, and a JVM that dies while it sends the reports seems
-        to have sent all.  Raises the error that a task reports, and InternalError if no attempt is
-        whole.  What a refused attempt staged is dropped.
+        They are if all tasks, ``widths`` by level, have reported and read the same attempt of each
+        producer: Spark may repeat a task, and a JVM that dies while sending the reports seems to
+        have sent all. Raises the error that a task reports, and InternalError if no attempt is
+        consistent. Output staged by rejected attempts is dropped.
         """
         refused = ""
         for _ in range(ATTEMPTS):
@@ -142,8 +142,8 @@ class BatchProtocol:
     ) -> Commit:
         """Publish the commit, release its output to the sinks, then drop what is not needed.
 
-        ``end_phase`` is called with "commit" and "sinks" when these are done, then ``done``.  With
-        an object store or a replica all that may come after the return (`settle`), and in another
+        ``end_phase`` is called with "commit" and "sinks" when these are done, then ``done``. With
+        an object store or a replica, this may happen after the return (`settle`), in another
         thread.
         """
         self.settle()
@@ -166,13 +166,13 @@ class BatchProtocol:
 
     @property
     def is_under_way(self) -> bool:
-        """Return whether a published commit is not known to count."""
+        """Return whether a published commit is not yet known to count."""
         return self._under_way is not None
 
     def settle(self, seconds: float | None = None) -> bool:
         """Wait until the published commit counts, for a limited time; return whether there was one.
 
-        Raises the error because of which it does not.
+        Raises the error that invalidated it.
         """
         if self._under_way is None:
             return False
@@ -193,14 +193,14 @@ class BatchProtocol:
             self._releasing.release()
 
     def _answered(self, published: Published) -> None:
-        """Do everything that an answer of the store allows, during the next batch."""
+        """Complete a commit once the store has answered, during the next batch."""
         began = time.monotonic()
         self._count(published)
         published.end()
         self.answer_s = time.monotonic() - began
 
     def _count(self, published: Published) -> None:
-        """Let a published commit count: release its output."""
+        """Make a published commit count: release its output."""
         commit = published.commit
         self._checkpoint.confirm(commit)
         fault_point("commit.after")
@@ -222,7 +222,7 @@ class BatchProtocol:
             committer.retain_from(self._housekeeping.oldest_after(commit))
 
     def _retain(self, commit: Commit) -> None:
-        """Note a commit that counts; drop what is no longer needed."""
+        """Record a commit that counts; drop everything no longer needed."""
         self._housekeeping.committed(commit)
         self._checkpoint.owner.require()
         # a retained commit keeps the input after it

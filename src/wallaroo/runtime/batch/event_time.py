@@ -1,13 +1,11 @@
-"""The time of a batch, and batches that are due without input.
+"""Time of a batch, and batches due without input.
 
-Invariant: the clock is read once for a batch, before the heads of the sources are read, and is part
-of the batch's commit, as is the time for which each partition is silent then.  A task's work for
-time follows from that, from the last commit and from the batch's input; so a batch that is repeated
-repeats it.
+Invariant: the clock is read once per batch, before the heads of the sources, and is part of the
+batch's commit, as is each partition's silence at that moment. A task's time-driven work is
+determined by these, the last commit and the batch's input, so a repeated batch repeats it.
 
-Invariant: exactly one of the batches after which all input has ended is the final batch: those
-after it (a timer by the clock, state that expires) do not end the input again, unless they have
-input.
+Invariant: once all input has ended, exactly one batch is the final one: later ones (a
+processing-time timer, expiring state) do not end the input again, unless they have input.
 """
 
 from __future__ import annotations
@@ -38,14 +36,14 @@ Heads = Mapping[str, Head]
 
 
 def _now_ns() -> int:
-    """Read the clock by its name, which tests and verifications replace."""
+    """Read the clock by name, so that tests and verifications can replace it."""
     return time.time_ns()
 
 
 class BatchTimes:
     """Time of one plan's batches; a plan may have none.
 
-    ``upgrades``: those of stored state, for which a batch without input is due, too.
+    ``upgrades``: upgrades of stored state, which also make a batch without input due.
     """
 
     def __init__(
@@ -77,10 +75,10 @@ class BatchTimes:
         return found
 
     def ahead(self, ends: Ends, under_way: BatchTime) -> BatchTime:
-        """Return what is known of the time of a batch that ends there, while another one runs.
+        """Return the time of a batch up to these ends, as far as known while another one runs.
 
-        The clock is read between the readings of the two.  If it was set back, that of the batch
-        ``under_way`` counts, as it does in the batch's turn.
+        The clock is read between the readings of the two. If it was set back, the reading of the
+        batch ``under_way`` is used, as in the batch's turn.
         """
         if not self._is_needed:
             return BatchTime()
@@ -132,7 +130,7 @@ class BatchTimes:
     def _with_partitions(
         self, marks: Watermarks, start: Ends, ends: Ends, clock_ns: int, heads: Heads
     ) -> Watermarks:
-        """Remove the partitions that ended before a batch, add those that are new in it."""
+        """Remove partitions that ended before a batch, add those new in it."""
         if not self._plan.has_time:
             return marks
         for name, how in self._sources:
@@ -166,7 +164,7 @@ class BatchTimes:
         return with_due(marks, due)
 
     def is_due(self, last: Commit | None, ends: Ends) -> bool:
-        """Return whether a batch without input would now do something."""
+        """Return whether a batch without input would have an effect now."""
         if not self.upgrades.due_in_s:
             return True
         if not self._is_needed:

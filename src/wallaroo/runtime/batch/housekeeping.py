@@ -2,14 +2,13 @@
 
 Where it runs: driver, after a commit.
 
-The invariant: a file is deleted only when no retained commit, nothing that a retained commit is
-built on, and no batch to come refers to it: if tasks write snapshots beside the batches, those that
-are newer than the ones in force stay.  Commits are deleted oldest first, before their files.  So a
-crash between two deletions leaves garbage, never a gap.
+The invariant: a file is deleted only when no retained commit, nothing it is built on, and no later
+batch refers to it: if tasks write snapshots beside the batches, those newer than the ones in force
+stay. Commits are deleted oldest first, before their files. So a crash between two deletions leaves
+garbage, never a gap.
 
-Another one: what is deleted, and what is needed, was listed first, and the checkpoint was owned
-after that.  So what the
-run that takes over writes is on no list of ours, however late we delete.
+A second one: files to delete and files needed are listed first, and ownership is checked after
+that. So files of a run that takes over are on no list of ours, however late we delete.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def _never(name: str) -> bool:
 
 
 class Housekeeping:
-    """Retention of the newest ``retain`` commits as starting points, and of what they need."""
+    """Retention of the newest ``retain`` commits and the files they need."""
 
     def __init__(
         self,
@@ -115,7 +114,7 @@ class Housekeeping:
     def snapshots_due(self, batch: int, last: Commit | None) -> tuple[int, ...]:
         """Return the key groups that write a snapshot in the batch after the last commit.
 
-        That may still be under way: `committed` is called later.
+        That may still be in flight: `committed` is called later.
         """
         if last is not None:
             self._snapshots.note(last)
@@ -143,7 +142,7 @@ class Housekeeping:
             self._checkpoint.elsewhere.housekeep(self._needed())
 
     def _needed(self) -> Iterator[Commit]:
-        """Yield the commits that are retained, and those that they need."""
+        """Yield the retained commits, and those that they need."""
         oldest = oldest_needed(self._retained[0], self._key_groups)
         bound = min(oldest, self._retained[0].batch)
         commits = self._checkpoint.commits
@@ -175,7 +174,7 @@ class Housekeeping:
         bound = min(oldest, self._retained[0].batch)
         commits.remove_before(bound)
         self._remove_all_but(DELTAS, deltas, needed)
-        # most commits have the very snapshots of the one before
+        # most commits share the snapshots of the one before
         in_force = {id(commit.snapshots): commit.snapshots for commit in self._retained}
         self._remove_all_but(
             SNAPSHOTS,
@@ -207,4 +206,4 @@ class Housekeeping:
 
 
 def _ignore(line: str) -> None:
-    """Report nowhere."""
+    """Ignore the report."""

@@ -1,4 +1,4 @@
-"""Events that left a step without a result: counts by reason, and a warning if many are late."""
+"""Counts of events without a result, and warnings about late events."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class LossMeter:
     def _events(self, step: str) -> int:
         """Return about how many events arrived at a step: those of its stage, less earlier losses.
 
-        Behind a shuffle, events that were added up before it count one by one.
+        After a shuffle, pre-aggregated events count one by one.
         """
         stage = self._stages[step]
         head = self._plan.head_of(stage)
@@ -108,7 +108,7 @@ class LossMeter:
             yield f"the delay of source '{name}' is too small: it is {delay}"
         mark = Watermarks.from_json(self._marks).sources.get(name)
         kinds = {source.config.name: source.config.kind for source in self._plan.sources}
-        # each is a partition: files that are read side by side are not late
+        # each file is a partition: files read in parallel do not make each other late
         if kinds[name] == "files":
             yield "files that came later have times from before those of files already read"
         elif mark is not None and len(mark.partitions) <= 1:

@@ -1,23 +1,22 @@
 """Pacing: the bound that keeps a backlog from becoming one giant batch.
 
 Where it runs: pure (driver).  A batch costs a fixed time and a time per event.  Tasks report how
-long they were busy: the slope of that over the events is the time per event (a task has a time of
-its own, too: opening a connection, waiting for a broker), and the rest of a batch's time is the
-fixed one (its median over the newest batches, so that a batch that waited for a lost host does not
-count for the others).  The next batch may have as many events as fit the target: at most twice the
-bound of the last one, eight times if that needed only a fraction of the target; at least a quarter,
-unless its tasks alone were busy for longer than the target.  The first batch is small and uses all
-cores: the cost of an event is not known yet.
+long they were busy: the slope of that over the events is the time per event (a task also has a
+fixed time: opening a connection, waiting for a broker), and the rest of a batch's time is fixed
+(the median over the newest batches, so that one that waited for a lost host does not distort it).
+The next batch may have as many events as fit the target: at most twice the last bound, or eight
+times if the last batch took only a fraction of the target; at least a quarter, unless its tasks
+alone were busy for longer than the target. The first batch is small and uses all cores, as the cost
+of an event is not known yet.
 
 A batch of a backlog grows, beyond the target if need be, until its fixed time is at most a third of
-it: on a machine that others use the fixed time grows with everything else, and smaller batches
-would only make the backlog larger.  So batches that are all alike and small, or much longer than
-the target, are followed by one of twice the size: only that shows whether it is the events that are
-slow.
+it: on a shared machine the fixed time grows with everything else, and smaller batches would only
+increase the backlog. So if batches are all alike and small, or much longer than the target, the
+next is twice as large: only that shows whether the events are slow.
 
-Some logs have places without events: offsets of compacted records, numbers of rows that never were.
-A batch's bound counts places, so it is the events that fit, times the places per event of the last
-batch that was full: eight times as many as before at most, as what follows may be dense.
+Some logs have places without events: offsets of compacted records, unused row numbers. A batch's
+bound counts places, so it is the fitting number of events times the places per event of the last
+full batch: at most eight times the previous bound, as the next part may be dense.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ from wallaroo.options import RunOptions
 
 SHRINK_MAX = 0.25  # from one batch to the next
 QUICK = 0.25  # share of the target: a quicker batch may be followed by a much larger one
-# share of the bound: below, the batch had all there was (batches end at chunk boundaries, so they
-# seldom reach the bound)
+# share of the bound below which a batch took all available input (batches end at chunk boundaries,
+# so they seldom reach it)
 FULL = 0.5
 WINDOW = 16  # batches
-ALIKE = 1.5  # batches that differ by less do not show the cost of one more event
+ALIKE = 1.5  # batches that differ by less do not reveal the cost of one more event
 LONG = 1.5  # times the target
 # at least this many times the fixed time is spent on events: it is a third of the batch
 ON_EVENTS = 2.0
@@ -56,7 +55,7 @@ class BatchCost(NamedTuple):
 
 
 class Pacer:
-    """The pacer of a run's batches; ``events_max``: the events that fit the next one."""
+    """Pacer of a run's batches; ``events_max``: the events that fit the next one."""
 
     def __init__(
         self,
@@ -114,7 +113,7 @@ class Pacer:
         return max(events, min(int(events * self._places), self._pace.events_max))
 
     def passed(self, places: int, events: int) -> None:
-        """Note the places and the events of a batch."""
+        """Record the places and events of a batch."""
         if places >= FULL * self.places_max:
             most = self._places * self._pace.growth_quick
             self._places = min(max(places / max(events, 1), 1.0), most)
@@ -140,7 +139,7 @@ class Pacer:
         return max(1, min(tasks_max, math.ceil(events * event_s / self._task_s)))
 
     def batch_took(self, events: int, seconds: float, busy_s: float, tasks: int) -> int:
-        """Note a batch; return the bound of the next one.
+        """Record a batch; return the bound of the next one.
 
         >>> pacer = Pacer(target_s=1.0)
         >>> took = [(10_000, 0.25, 0.2, 1), (20_000, 0.45, 0.4, 1), (10, 0.1, 0.05, 1)]
@@ -162,8 +161,8 @@ class Pacer:
     def _is_blind(self) -> bool:
         """Return whether all batches are alike, and small or long.
 
-        Then the cost of an event and the cost of a task without any (a slow broker, a machine that
-        others use) cannot be separated.  One larger batch shows it.
+        Then the cost of an event and the fixed cost of a task (a slow broker, a shared machine)
+        cannot be separated. One larger batch shows it.
         """
         counts = [cost.events for cost in self._costs]
         if len(counts) < WINDOW or max(counts) >= ALIKE * min(counts):

@@ -1,8 +1,8 @@
-"""Bound on the events per second of sources that are read before another one takes over.
+"""Rate limit of sources that are read before another one takes over.
 
 Where it runs: pure (driver).  Only the size of batches is bounded, as in a replay.  A log's count
-of events may be an estimate: what its newest batch had shows how many rows one of them means.
-A batch may take more than its bound, if its log cannot be cut there; the next ones wait for it.
+of events may be an estimate: its newest batch shows how many rows a counted event represents. A
+batch may exceed its bound if its log cannot be cut there; later batches wait accordingly.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from wallaroo.sources.log import Position, SourceLog, from_stored
 from wallaroo.state.log.commits import Commit
 
-BURST_S = 5.0  # unused budget of at most this time is made up for
+BURST_S = 5.0  # unused budget of at most this duration is carried over
 
 
 @dataclass(slots=True)
@@ -28,7 +28,7 @@ class _Course:
 
 
 class RateLimit:
-    """The bound on a run's sources that are still in their first part."""
+    """Rate limit of a run's sources that are still in their first part."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class RateLimit:
         positions: Mapping[str, Position],
         clock_s: Callable[[], float] = time.monotonic,
     ):
-        """Begin with nothing in store; ``positions``: those at which the run begins."""
+        """Begin without a budget; ``positions``: those at which the run begins."""
         self._per_s = per_s
         self._logs = logs
         self._clock_s = clock_s
@@ -46,7 +46,7 @@ class RateLimit:
         self._courses = {name: _Course(positions[name], 1.0) for name in logs}
 
     def batch_done(self, commit: Commit, events: Mapping[str, int]) -> None:
-        """Note a batch with its events by source."""
+        """Record a batch with its events by source."""
         ends = from_stored(commit.offsets)
         with self._lock:
             for name, course in self._courses.items():

@@ -2,14 +2,14 @@
 
 The invariants:
 
-* Time counts as silence of a partition only while its source answers, and as far as it was read:
-  events that wait at a source that is unavailable are judged in their own order, as if they had
-  arrived in time.
+* Time counts as a partition's silence only while its source answers, and only up to the point read:
+events that wait at an unavailable source are judged in their own order, as if they had arrived in
+time.
 * A source that was unavailable begins a new silence when it answers again; so does a run that
   begins, and one that did not poll for long although no batch was under way: its process was
   stopped, its machine slept, or the clock jumped.
-* Between two polls at most a share of ``idle_after`` counts.  So a partition is idle after several
-  answers, never because of a single one that came late.
+* Between two polls at most a share of ``idle_after`` counts.  So a partition becomes idle after
+several answers, never because of a single late one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from wallaroo.engine.time.watermarks import SourceMark, Watermarks
 from wallaroo.sources.log import Head, Position, SourceLog
 
 ANSWERS = 4  # the least number of answers before a partition is idle
-# after this time without a poll or a batch, the cause of the gap is not known
+# after this long without a poll or a batch, the cause of the gap is unknown
 STOPPED_NS = 5_000_000_000
 
 
@@ -44,7 +44,7 @@ class Silence:
         self._at_batch_ns = 0  # ``_read_ns`` at the last batch
 
     def look(self, head: Head, position: Position, clock_ns: int, *, was_stopped: bool) -> None:
-        """Note an answer; ``position``: the position up to which the source is read."""
+        """Record an answer; ``position``: the position up to which the source is read."""
         as_of_ns = head.as_of_ns or clock_ns
         if not head.answers or was_stopped or self._as_of_ns is None:
             self._begin_again()
@@ -78,7 +78,7 @@ class Silence:
         self._unread = unread
 
     def committed(self, mark: SourceMark, clock_ns: int) -> None:
-        """Note a commit: a partition with events in its batch is not silent."""
+        """Record a commit: a partition with events in its batch is not silent."""
         seen = {None: mark.seen_ns} | {name: each.seen_ns for name, each in mark.partitions.items()}
         self._began = {
             name: self._began[name]
@@ -88,7 +88,7 @@ class Silence:
         }
 
     def batch_begins(self) -> None:
-        """Note that a batch reaches the last poll."""
+        """Record that a batch reaches the last poll."""
         self._at_batch_ns = self._read_ns
 
     @property
@@ -108,7 +108,7 @@ class Silence:
 
 
 class Silences:
-    """The silences of all sources of a run that can be idle."""
+    """Silence of all sources of a run that can be idle."""
 
     def __init__(self, sources: SourceTimes, logs: Mapping[str, SourceLog]):
         spans = {
@@ -123,7 +123,7 @@ class Silences:
     def look(
         self, heads: Mapping[str, Head], positions: Mapping[str, Position], clock_ns: int
     ) -> None:
-        """Note the answers of all sources; ``clock_ns`` was read before the queries."""
+        """Record the answers of all sources; ``clock_ns`` was read before the queries."""
         gap_ns = 0 if self._looked_ns is None else clock_ns - self._looked_ns
         self._looked_ns = clock_ns
         for name, silence in self._of.items():
@@ -131,18 +131,18 @@ class Silences:
             silence.look(heads[name], positions[name], clock_ns, was_stopped=was_stopped)
 
     def committed(self, marks: Watermarks) -> None:
-        """Note a new commit, or the one with which the run begins."""
+        """Record a new commit, or the one with which the run begins."""
         for name, silence in self._of.items():
             silence.committed(marks.sources.get(name, SourceMark()), marks.clock_ns)
 
     def batch_begins(self) -> None:
-        """Note that a batch begins with the last poll."""
+        """Record that a batch begins with the last poll."""
         self._looked_ns = None
         for silence in self._of.values():
             silence.batch_begins()
 
     def applied(self, marks: Watermarks, clock_ns: int) -> Watermarks:
-        """Return watermarks with the sources' silences at a reading of the clock."""
+        """Return watermarks with the sources' silences at a clock reading."""
         if not self._of:
             return marks
         for name, silence in self._of.items():

@@ -1,7 +1,7 @@
-"""Upgrade of a run's stored state objects in the background, a portion with each batch.
+"""Background upgrade of stored state objects, a portion per batch.
 
 Where it runs: driver.  First the old objects of each step are counted, then they are upgraded.
-What a batch has done counts with its commit; the next run looks at the stored objects again.
+A batch's progress counts with its commit; the next run inspects the stored objects again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _log = logging.getLogger("wallaroo.run")
 UNITS_PER_S = 50_000
 UNITS_MIN = 20  # fewer are done in a later batch
 UNITS_MAX = 20_000  # in a batch: events wait for it
-IDLE = 2  # times as many in a batch without input
+IDLE = 2  # factor for a batch without input
 PAUSE_S = 0.05  # between two batches without input
 
 
@@ -71,7 +71,7 @@ class StateUpgrades:
         return Portion(step, dict(self._cursors), units, is_count)
 
     def committed(self, portion: Portion, reports: Sequence[TaskReport]) -> None:
-        """Note what a committed batch has done of its portion."""
+        """Record a committed batch's progress in its portion."""
         left = self._left[portion.step]
         for report in reports:
             for group, (cursor, old) in report.upgraded.items():

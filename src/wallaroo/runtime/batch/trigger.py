@@ -1,10 +1,9 @@
-"""The trigger of batches: when the next one begins, and where it ends.
+"""The trigger of batches: start and end of the next one.
 
-A batch begins as soon as there is something to do, and the cadence of the latency target allows it
-(`runtime/batch/cadence.py`).  Batches adapt to the load by themselves: one
-has the input that arrived while the one before ran, within the pacer's bound.  If all sources
-report when there is something new, the driver sleeps until then.  Otherwise it polls: at short
-intervals shortly after input, and less often the longer there is none.
+A batch begins as soon as there is work and the cadence of the latency target allows it
+(`runtime/batch/cadence.py`). Batches adapt to the load: each takes the input that arrived during
+the previous one, within the pacer's bound. If all sources report new input, the driver sleeps until
+then. Otherwise it polls: often shortly after input, and less often the longer there is none.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ from wallaroo.spool.waking import PauseNote
 SLOWER = 0.05  # the next pause as a share of the time without input
 LOOK_WOKEN_S = 2.0  # between polls of sources that wake the driver, in case a wake-up is lost
 READ_BYTES = 64
-PAUSE_S = 0.25  # between two questions whether all input has ended, while the cadence holds back
-CLOSE_S = 1.0  # the time that `next` has to return
+PAUSE_S = 0.25  # between two checks whether all input has ended, while the cadence holds back
+CLOSE_S = 1.0  # for `next` to return
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +37,7 @@ class LookTimes:
     """Seconds between polls of sources that do not wake the driver."""
 
     flowing_s: float = 0.001  # while input flows
-    idle_s: float = 0.03  # at most: an idle run uses less than 1 % of a core
+    idle_s: float = 0.03  # maximum, at which an idle run uses less than 1 % of a core
 
 
 class PollSchedule:
@@ -50,7 +49,7 @@ class PollSchedule:
         self._are_waking = all(log.wakes for log in logs)
 
     def found(self) -> None:
-        """Note that there was input."""
+        """Record that there was input."""
         self._input_at = time.monotonic()
 
     def pause_s(self, due_in_s: float = LOOK_WOKEN_S) -> float:
@@ -66,7 +65,7 @@ class PollSchedule:
 
 
 class WakeSocket:
-    """A Unix socket for datagrams from threads with new input.
+    """Unix datagram socket through which threads report new input.
 
     See ``wallaroo.spool.waking``.  No wake-up is lost between a poll of the sources and ``wait``:
     a datagram that arrived meanwhile waits in the socket.
@@ -85,16 +84,16 @@ class WakeSocket:
                 f"sources cannot wake the driver through {address}: {error.strerror or error}. "
                 "Set TMPDIR to a folder with a shorter name."
             ) from error
-        with contextlib.suppress(OSError):  # without it, input is published at once
+        with contextlib.suppress(OSError):  # without the note, input is published at once
             self._note = PauseNote(address)
 
     def note_pause(self, until: float) -> None:
-        """Note for those who publish that no batch begins before ``until`` (monotonic)."""
+        """Announce to publishers that no batch begins before ``until`` (monotonic)."""
         if self._note is not None:
             self._note.until = until
 
     def wait(self, seconds: float) -> None:
-        """Return when there is something new, or after ``seconds``."""
+        """Return on new input, or after ``seconds``."""
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         poll.poll(seconds * 1e3)
@@ -138,8 +137,8 @@ class Trigger:
 
         ``hung_s``: seconds without an answer after which a source is named.  ``planned`` returns
         the ends of a batch that was planned ahead, by its start.  ``between`` is called before each
-        poll for something to do, in the thread of `next`: no batch is under way then.
-        ``target_s``: the run's latency target; 0 if there is none.
+        poll, in the thread of `next`, while no batch runs. ``target_s``: the run's latency target;
+        0 if there is none.
         """
         self._times = times
         self._hung_s = hung_s
@@ -205,7 +204,7 @@ class Trigger:
         return None
 
     def _pause_s(self, logs: Mapping[str, SourceLog]) -> float:
-        """Return the seconds until a batch may begin; 0 if all input has arrived, and is large."""
+        """Return the seconds until a batch may begin; 0 if all input has arrived and is large."""
         pause_s = self._cadence.pause_s(time.monotonic())
         if pause_s > PAUSE_S and all(log.head().is_ended for log in logs.values()):
             return 0.0

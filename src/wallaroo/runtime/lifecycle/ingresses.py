@@ -1,4 +1,4 @@
-"""The ingresses of other hosts in a run: their listener, their spools, their status."""
+"""Ingresses of other hosts in a run: listener, spools, status."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class JoinedIngresses:
         spec.meter.set_ingresses(self._status)
 
     def joined(self, logs: Sequence[SourceLog]) -> tuple[SourceLog, ...]:
-        """Return the logs, extended by what other hosts receive for TCP sources."""
+        """Return the logs, extended by other hosts' input for TCP sources."""
         secret = secret_of_ranges(self._secret)
         return tuple(
             SeveralSpools(log, secret, self._hosts)
@@ -98,7 +98,7 @@ class JoinedIngresses:
 
 
 def require_none_welcomed(spool_root: Path) -> None:
-    """Raise CheckpointError if an ingress joined the last run, which no run without them reads."""
+    """Raise CheckpointError if an ingress joined the last run, as its input would not be read."""
     if keys := WelcomedHosts(spool_root).keys():
         name = keys[0].rpartition("/")[0]
         raise CheckpointError(
@@ -108,7 +108,7 @@ def require_none_welcomed(spool_root: Path) -> None:
 
 
 def _require_possible(spec: RunSpec, names: Sequence[str]) -> None:
-    """Raise PipelineError unless a TCP source may be received by several hosts."""
+    """Raise PipelineError unless several hosts may receive for a TCP source."""
     plan = spec.plan
     if not names:
         what = "the application has no TCP source."

@@ -20,12 +20,12 @@ from wallaroo.runtime.lifecycle.times import NO_TIMES, RunTimes, times_of
 from wallaroo.sinks.interface import SinkCommitter
 from wallaroo.sources.log import Head, Position, SourceLog
 
-PARTITIONS_MAX = 64  # those of a source whose lags are in the status
+PARTITIONS_MAX = 64  # per source, whose lags the status shows
 _log = logging.getLogger("wallaroo.run")
 
 
 class Outage:
-    """The outage of one source, if there is one: in the log if it lasts."""
+    """Outage of one source, if any; logged if it lasts."""
 
     def __init__(self, source: str, now: Callable[[], float] = time.time):
         self._source = source
@@ -34,7 +34,7 @@ class Outage:
         self._is_logged = False
 
     def note(self, error: str) -> str:
-        """Note the source's error; return it with its beginning, empty if there is none."""
+        """Record the source's error; return it with its start, empty if there is none."""
         now = self._now()
         if not error:
             if self._is_logged and self._since is not None:
@@ -68,7 +68,7 @@ class Observation:
 
 
 class Observer:
-    """The observer of a run, which passes its observations to the meter."""
+    """Observer of a run, which reports to the meter."""
 
     def __init__(
         self,
@@ -91,10 +91,10 @@ class Observer:
         self._marks = -1, Watermarks()  # with the batch that they belong to
 
     def look(self, waiting_for: str = "", cause: str = "") -> Observation:
-        """Return the present status of sources and sinks, and pass it to the meter.
+        """Return the current status of sources and sinks, and report it to the meter.
 
-        ``waiting_for``: what holds the whole run up; empty if nothing.  ``cause``: the part of it
-        from which other waits follow, those of sources and sinks, too.
+        ``waiting_for``: the reason that the whole run waits, or empty. ``cause``: the part of it
+        that explains other waits, including those of sources and sinks.
         """
         ends = self._batches.ends
         heads = [log.head() for log in self._logs]
@@ -104,7 +104,7 @@ class Observer:
             self._source(number, head, ends, times) for number, head in enumerate(heads)
         )
         sinks = self._sinks()
-        # systems that sources read come before what may follow from their outage
+        # systems that sources read come before possible consequences of their outage
         outages = (
             outage.note(head.error) for outage, head in zip(self._outages, heads, strict=True)
         )
@@ -176,7 +176,7 @@ class Observer:
 
 
 def _largest(lags: Mapping[str, int], most: int = PARTITIONS_MAX) -> dict[str, int]:
-    """Return the largest lags, in the order of partitions: thousands would help no one."""
+    """Return the largest lags, by partition: a list of thousands would be useless."""
     if len(lags) <= most:
         return dict(lags)
     shown = set(nlargest(most, lags, key=lambda name: lags[name]))

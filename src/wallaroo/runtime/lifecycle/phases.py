@@ -1,6 +1,6 @@
 """The phases of a run's start and end.
 
-A phase is named in the status and timed; each one of the start begins with a check for a stop.
+A phase is shown in the status and timed; each start phase first checks for a stop request.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class ProcessUsage:
         return dict(self._cpu_s)
 
     def sample(self) -> tuple[ProcessStatus, ...] | None:
-        """Return all processes, the driver first, then the largest; None if it is too early."""
+        """Return all processes, the driver first, then by size; None if it is too early."""
         now = self._now()
         if now - self._at < SAMPLE_S:
             return None

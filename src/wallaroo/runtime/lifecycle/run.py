@@ -1,7 +1,7 @@
 """One run of an application, and the handle to it.
 
-A thread of the run's own starts everything, watches it and ends it at the last batch boundary; the
-handle only sends requests.
+The run's thread starts everything, watches it and ends it at the last batch boundary; the handle
+only sends requests.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Run(RunHandle):
     # -- the handle
 
     def begin(self) -> None:
-        """Begin to start; return at once."""
+        """Start in the background; return at once."""
         self._thread.start()
 
     def start(self) -> None:
@@ -140,7 +140,7 @@ class Run(RunHandle):
     def stop(self) -> None:
         self._signals.stop.set()
         if not self._signals.up.is_set():
-            # in a thread, so that the caller does not wait with the start
+            # in a thread, so that the start does not wait for it
             threading.Thread(target=self._spec.host.interrupt, daemon=True).start()
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -187,7 +187,7 @@ class Run(RunHandle):
         return Watch(spec, components, phases, stop).run()
 
     def _opened(self, phases: Phases, stack: ShutdownStack) -> OpenedCheckpoint | None:
-        """Return the open checkpoint; None if this run was a standby and need not lead."""
+        """Return the open checkpoint; None if this run was a standby that need not lead."""
         after_s = self.options.standby_after_s
         if after_s is None:
             return open_state(self._spec, phases, stack)
@@ -271,7 +271,7 @@ class Run(RunHandle):
     def _fail(self, error: WallarooError) -> None:
         """Keep the error that ended the run, unless it follows from a stop during the start.
 
-        A run that was taken over fails in many ways: its ports and files are another one's.
+        A run that was taken over fails in many ways, as its ports and files belong to another one.
         """
         try:
             if isinstance(error, TakenOverError):
@@ -300,6 +300,6 @@ class Run(RunHandle):
             self._spec.meter.enter(RunState.FAILED if self.exception else end)
         except WallarooError as failure:
             self.exception = self.exception or failure
-        finally:  # a wait for the run returns even if its end fails
+        finally:  # a wait for the run returns even if closing fails
             self._signals.up.set()
             self._signals.ended.set()

@@ -1,6 +1,6 @@
-"""Waits of sinks, with cause and beginning.
+"""Waits of sinks, with cause and start.
 
-They are in the status, and in the log if they last.
+They are shown in the status, and logged if they last.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Wait:
 
     @property
     def words(self) -> str:
-        """Return the cause of a wait and its beginning; empty while output is being sent."""
+        """Return the cause of a wait and its start; empty while output is being sent."""
         return self._words
 
     def _cause(self, status: SinkStatus, now: float) -> str:

@@ -31,7 +31,7 @@ class RunSinks:
         return not any(committer.backlog() for committer in self.committers.values())
 
     def poll(self) -> None:
-        """Poll the committers, so that none waits for a call that never returns."""
+        """Poll the committers, so that none hangs in a call that never returns."""
         for committer in self.committers.values():
             committer.poll()
 
@@ -40,13 +40,13 @@ class RunSinks:
         return any(committer.backlog() > bytes_max for committer in self.committers.values())
 
     def close(self, drain_s: float) -> None:
-        """Let committed output be sent for at most ``drain_s``, then release everything."""
+        """Allow up to ``drain_s`` for sending committed output, then release everything."""
         for committer in self.committers.values():
             committer.close(drain_s)
 
 
 def open_sinks(spec: RunSpec, plan: Plan, checkpoint: Checkpoint, stack: ShutdownStack) -> RunSinks:
-    """Open every sink and let it finish what the last commit left unfinished."""
+    """Open every sink, and let it complete the last commit."""
     committers: dict[str, SinkCommitter] = {}
     tokens = checkpoint.last.sinks if checkpoint.last else {}
     for sink in plan.sinks:

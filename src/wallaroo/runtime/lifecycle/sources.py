@@ -1,6 +1,6 @@
 """The source side of a run.
 
-It has the logs of the sources, and the processes that fill spools.
+It owns the logs of the sources and the processes that fill spools.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _log = logging.getLogger("wallaroo.run")
 class RunSources:
     """The sources of one run.
 
-    ``checkpoint`` is the checkpoint's id, ``fork`` its name if it is a fork, ``replica`` that which
-    keeps copies of spools.
+    ``checkpoint`` is the checkpoint's id, ``fork`` its name if it is a fork, ``replica`` the
+    replica that keeps copies of spools.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class RunSources:
 
     @property
     def logs_by_name(self) -> dict[str, SourceLog]:
-        """Return the logs, by source name, as the driver plans with them."""
+        """Return the logs that the driver plans with, by source name."""
         return dict(zip(self._names, self.logs, strict=True))
 
     def require(self, positions: Mapping[str, Position]) -> None:
@@ -95,7 +95,8 @@ class RunSources:
     ) -> None:
         """Accept input; workers elsewhere fetch it from this host.
 
-        ``once_free`` calls what needs an address that a run may hold which was taken over.
+        ``once_free`` makes a call that needs an address which a run that was taken over may still
+        hold.
         """
         options = self._spec.options
         serve_on = self._spec.host.serve_on
@@ -129,7 +130,7 @@ class RunSources:
             once_free(partial(self._ingresses.begin, self._feeders.listening))
 
     def _require_fed(self, names: Iterable[str]) -> None:
-        """Raise PipelineError for a level of a source that is unknown, or keeps its own input."""
+        """Raise PipelineError for levels of unknown sources, or of those that keep their input."""
         fed = self._fed_names()
         if unknown := [name for name in names if name not in fed]:
             listed = ", ".join(f"'{name}'" for name in fed) or "none"
@@ -156,7 +157,7 @@ class RunSources:
         return self._opened(replace(self._context, server=server))
 
     def remote_checkpoint(self) -> RemoteStorage | None:
-        """Return the checkpoint's files as tasks elsewhere read and add them.
+        """Return the checkpoint's files for remote tasks to read and add.
 
         None: tasks are here, or see the checkpoint's folder.
         """

@@ -1,6 +1,6 @@
 """Start of a run: checkpoint, sources, sinks, host, and batches.
 
-The parts that can refuse to run are opened first: the quick and cheap ones before the slow ones.
+Parts that may fail are opened first, the quick and cheap ones before the slow ones.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class OpenedCheckpoint:
         return _committed(self.checkpoint)
 
     def once_free(self, begin: Callable[[], None]) -> None:
-        """Begin what may need an address that a run holds which was taken over."""
+        """Start something that needs an address which a run that was taken over may hold."""
         if self.taken_over is None:
             begin()
         else:
@@ -240,7 +240,7 @@ def _stored(spec: RunSpec) -> StoredCheckpoint | None:
 def open_sources(
     opened: OpenedCheckpoint, phases: Phases, is_stopping: Callable[[], bool]
 ) -> dict[str, Position]:
-    """Accept input from now on; return the beginnings of sources without a position."""
+    """Start accepting input; return the beginnings of sources without a position."""
     phases.enter("opening sources")
     try:
         opened.sources.start(is_stopping, opened.once_free)
@@ -276,7 +276,7 @@ def open_components(
 
 
 def request_workers(host: Host, opened: OpenedCheckpoint) -> None:
-    """Take over the workers, too; note them for the next run that takes over."""
+    """Take over the workers as well; record them for the next take-over."""
     host.request_workers(opened.taken_over.lease.allocation if opened.taken_over else "")
     if opened.lease is not None:
         opened.lease.note_allocation(host.allocation)
@@ -289,7 +289,7 @@ def open_host(spec: RunSpec, phases: Phases, stack: ShutdownStack) -> None:
 
 
 def _user_output(spec: RunSpec, stack: ShutdownStack) -> UserOutput:
-    """Collect user code's output if workers are here; elsewhere it goes to their logs."""
+    """Collect user code's output if workers are local; remote ones write it to their logs."""
     level = spec.options.app_log_level
     if not spec.host.is_local:
         return UserOutput("", level, is_json=console.is_json())
@@ -324,7 +324,7 @@ def _deployment(spec: RunSpec, opened: OpenedCheckpoint, user_output: UserOutput
 
 
 def standby_deployment(spec: RunSpec) -> Deployment:
-    """Return what workers need to import the application before there is input."""
+    """Return everything workers need to import the application before there is input."""
     folders = _module_folders(spec.options.module_paths)
     root = spec.site.root
     return Deployment.of(spec.plan, folders, root, (), "", "", False, str(spec.site.stacks))

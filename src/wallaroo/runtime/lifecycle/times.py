@@ -24,7 +24,7 @@ NO_TIMES = RunTimes({})
 
 
 def times_of(plan: Plan, marks: Watermarks, now_ns: int) -> RunTimes:
-    """Return the progress of time at a reading of the clock."""
+    """Return the progress of time at a clock reading."""
     sources = {
         name: _of_source(marks.sources.get(name, SourceMark()), how, marks.clock_ns, now_ns)
         for name, how in plan.source_times

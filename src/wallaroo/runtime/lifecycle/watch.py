@@ -1,8 +1,8 @@
 """The watch over a run, and its stop at a batch boundary.
 
-A run ends when it is asked to, or when all sources have ended and all their events are committed
-and all output is sent.  A stop always completes: the batch under way gets ``stop_s``, then it is
-cancelled; it is not committed, and the next run begins with it.
+A run ends on request, or when all sources have ended, their events are committed and all output is
+sent. A stop always completes: the current batch gets ``stop_s``, then it is cancelled without a
+commit, and the next run begins with it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from wallaroo.runtime.lifecycle.spec import RunSpec
 from wallaroo.runtime.lifecycle.start import COMMIT_S, RunComponents
 
 WATCH_S = 0.1  # between two polls of sources, sinks and the host
-WATCH_IDLE_S = 1.0  # if there was no batch for some time, and nothing holds up the next one
+WATCH_IDLE_S = 1.0  # if there was no batch for a while and nothing blocks the next one
 IDLE_AFTER_S = 2.0
 _log = logging.getLogger("wallaroo.run")
 
@@ -37,13 +37,13 @@ class Overdue:
 
 @dataclass(slots=True)
 class Busy:
-    """The last time at which there was work."""
+    """Time of the last work."""
 
     batch: int = -1
     at: float = field(default_factory=time.monotonic)  # a run that has just started is not idle
 
     def pause_s(self, is_busy: bool, batch: int, now: float) -> float:
-        """Note whether there is work, and the last batch; return the next pause.
+        """Record whether there is work, and the last batch; return the next pause.
 
         >>> busy = Busy()
         >>> [busy.pause_s(False, batch, at) for batch, at in ((7, 10.0), (7, 11.0), (7, 13.0))]
@@ -115,7 +115,7 @@ class Watch:
         try:
             return self._observe()
         except Exception:
-            self._require_scratch()  # its removal explains most errors better than they do
+            self._require_scratch()  # its removal explains most subsequent errors
             raise
 
     def _require_scratch(self) -> None:

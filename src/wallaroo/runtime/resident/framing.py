@@ -4,8 +4,8 @@ Where it runs: driver and workers.
 
 They are sent between the driver and resident tasks, and among the tasks.
 
-The invariant: tasks exchange one message per pair and direction at a time, and send and receive at
-once: blocks of any size never make two tasks wait for each other.  One message per peer is held in
+The invariant: tasks exchange one message per pair and direction at a time, sending and receiving
+simultaneously, so blocks of any size never deadlock two tasks.  One message per peer is held in
 memory, which the receiver needs as a whole anyway.
 """
 
@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 
 from wallaroo.network.proved_connections import READ_BYTES, exactly
 
-# raised by a non-blocking connection that would block, without TLS and with it
+# raised by a non-blocking connection that would block, without and with TLS
 WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _LENGTH = struct.Struct(">Q")
 
@@ -37,7 +37,7 @@ def receive(connection: socket.socket) -> bytes:
 
 
 class Incoming:
-    """One message while it arrives; the one after it stays unread."""
+    """One partially received message; the next one stays unread."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
@@ -53,7 +53,7 @@ class Incoming:
                 except WOULD_BLOCK:
                     return None
                 if not part:
-                    raise EOFError("the other end has gone")
+                    raise EOFError("the other end has closed the connection")
                 self._parts.append(part)
                 self._missing -= len(part)
             whole = b"".join(self._parts)

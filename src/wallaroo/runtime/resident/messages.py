@@ -33,13 +33,13 @@ class Welcome:
     job: BatchJob  # without input: the common part of all epochs
     addresses: tuple[Address, ...]  # by task
     pem: Pem | None = None  # with which tasks listen; None: without TLS
-    replicas: tuple[tuple[int, ...], ...] = ()  # by task: key groups that it keeps a copy of
+    replicas: tuple[tuple[int, ...], ...] = ()  # by task: key groups of which it keeps a copy
 
 
 @pickled_by_values
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """A batch, without the part that never changes."""
+    """Batch without its constant part."""
 
     batch: int
     committed: int
@@ -57,7 +57,7 @@ class Epoch:
 
     @staticmethod
     def of(job: BatchJob) -> Epoch:
-        """Return the part of a batch that not all batches share."""
+        """Return the variable part of a batch."""
         return Epoch(
             job.batch,
             job.committed,
@@ -87,10 +87,10 @@ class Epoch:
 @pickled_by_values
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """The planned input of the epoch after the current one.
+    """Planned input of the epoch after the current one.
 
-    A task that is done with the one under way begins with it (``runtime.resident.pipelining``).  It
-    is dropped if another epoch is next.
+    A task that is done with the current epoch starts on it (``runtime.resident.pipelining``). It is
+    dropped if another epoch follows.
     """
 
     batch: int

@@ -1,22 +1,22 @@
-"""Planning of the next epoch while tasks work on the present one.
+"""Planning of the next epoch while tasks work on the current one.
 
 If input waits, tasks begin with the next epoch as soon as they have reported, and do not wait for
 the commit.
 
 The invariants:
 
-* Only level 0 is run ahead: nothing at it depends on the commit before.  No plan has state there,
-  and watermarks that a task of level 0 does not know are added after the shuffle
-  (`engine.time.partition_times`).  Its blocks wait in the task.
-* If it is the only level, its reports wait there, and its output is staged: each attempt has files
-  of its own, which count once a commit names them.  There is no time then: nothing would add it;
-  and no sink with tokens of its own: only its committer could drop what they name.  Otherwise
-  level 0 must have no output.
-* What ran ahead into an error, or could not read all of its input, does not count: its cause may be
-  over when the epoch comes.
-* An epoch is what the driver sends after the commit before it.  If that is not the one that was
-  planned ahead (another number, other pieces), the task drops what it has run, and runs level 0
-  again.  So nothing of an epoch counts before the commit that it follows, as ever.
+* Only level 0 is run ahead: nothing in it depends on the previous commit. No plan has state there,
+and watermarks unknown to a level-0 task are added after the shuffle
+(`engine.time.partition_times`).  Its blocks wait in the task.
+* If it is the only level, its reports wait there, and its output is staged in files per attempt,
+which count once a commit names them. Such a plan has no event time, as nothing would add it, and no
+sink with its own tokens, as only its committer could drop what they name. With more levels, level 0
+must have no output.
+* A run ahead that failed or could not read all of its input does not count: the cause may have
+passed when the epoch comes.
+* The driver sends an epoch after the previous commit. If it differs from the planned one (another
+number, other pieces), the task drops its results and reruns level 0. So, as always, nothing of an
+epoch counts before the commit that it follows.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Cut = Callable[[Ends, Ends], Pieces]
 
 
 def may_run_ahead(plan: Plan, is_outbox_here: bool = True) -> bool:
-    """Return whether level 0 of a plan may be run before the commit before it.
+    """Return whether level 0 of a plan may run before the previous commit.
 
     ``is_outbox_here``: tasks stage output as files in the checkpoint's folder.
     """
@@ -68,7 +68,7 @@ class Planned(NamedTuple):
 
 
 class Pipelining:
-    """The planner of epochs ahead.  It plans one if the input for a whole epoch waits."""
+    """Planner of the next epoch, used if a whole epoch of input waits."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Pipelining:
         return self._next.ends
 
     def begin(self, ends: Ends) -> Pieces | None:
-        """Note that an epoch begins, with its ends; return its pieces if it was planned ahead."""
+        """Record the start of an epoch and its ends; return its pieces if it was planned ahead."""
         planned = self._next
         self._next = None
         self._under_way = ends
@@ -107,8 +107,8 @@ class Pipelining:
     def ahead(self, epoch: Epoch, admitted: Admission) -> Ahead | None:
         """Plan the epoch after ``epoch``; None if tasks should not begin with it.
 
-        An error must not keep the epoch under way from its commit: it is raised again if the next
-        one is planned in its turn.
+        An error must not prevent the current epoch's commit: it recurs when the next one is planned
+        in its turn.
         """
         try:
             return self._ahead(epoch, admitted)

@@ -1,10 +1,10 @@
-"""A copy of key groups that tasks of other hosts own, refreshed in the background.
+"""Copy of key groups owned by other hosts, refreshed in the background.
 
 Where it runs: worker, in a resident task; the work itself in a thread.
 
 The invariant: nothing depends on the copy.  It is a part of this host's view (`state.views.view`),
-at some commit; a task that comes to own its key groups brings it up to date from the log, as any
-view.  A turn that fails is repeated later, and ends no task.
+at some commit; a task that becomes their owner updates it from the log, like any view. A failed
+update is retried later and ends no task.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Replica:
         self._held = -1
 
     def follow(self, committed: int) -> None:
-        """Begin to bring the copy to a commit if a turn is due."""
+        """Start updating the copy to a commit if an update is due."""
         if not self._runs or committed < 0 or time.monotonic() < self._turn_at:
             return
         if self._turn is not None and not self._turn.done():

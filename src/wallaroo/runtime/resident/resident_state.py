@@ -2,21 +2,20 @@
 
 Where it runs: worker, in a resident task.
 
-It is a view at some commit, and over it the writes of this task since that commit.
+It is a view at some commit, overlaid by this task's writes since then.
 
 The invariants:
 
-* A resident task owns the same key groups as long as it lives: the number of tasks never changes
-  under it.  If it has to change, or a task is lost, all tasks begin again from the log.
-* What an epoch wrote counts from the moment that the driver names that epoch as committed; it is
-  dropped if the driver names another one.  After a commit that this task does not know, it begins
-  again from the log.
-* What was written since the view's commit lies over it, in two layers: ``newer``, and ``older``
+* A resident task owns the same key groups for its lifetime: the number of tasks is fixed. If it has
+to change, or a task is lost, all tasks restart from the log.
+* An epoch's writes count once the driver names that epoch as committed; they are dropped if it
+names another one. After a commit that it does not know, this task restarts from the log.
+* Writes since the view's commit form two layers above it: ``newer``, and ``older``
   while a thread brings a second view to the commit with which ``older`` ends.  The layer and the
-  old view are dropped together, so a key is never read from a view that lacks one of its commits.
-* The views hold committed versions only, as ever.  ``older`` holds committed epochs only, all from
-  the commit of the view in use to that of the next one, so the thread writes it to key groups that
-  are at the former commit; key groups at another commit are brought up from the log.
+  old view are dropped together, so a read never misses a commit.
+* The views hold committed versions only, as always.  ``older`` holds committed epochs only, all
+from the commit of the view in use to that of the next one, so the thread writes it to key groups
+that are at the former commit; key groups at another commit are brought up from the log.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ class ResidentState:
         self._snapshots: tuple[SnapshotRef, ...] = ()
 
     def begin(self, epoch: int, committed: Version, due: Sequence[int]) -> CatchUp:
-        """Begin an attempt of an epoch after a commit; return the work of catching up with it.
+        """Begin an attempt of an epoch after a commit; return the cost of catching up.
 
         A refresh that begins now writes snapshots of the key groups that are ``due``.
         """
@@ -85,7 +84,7 @@ class ResidentState:
         self._under_way = epoch
         try:
             self._take_refreshed()
-        except CheckpointError:  # a file that was removed meanwhile, with the commit it was for
+        except CheckpointError:  # a file that was removed meanwhile, with its commit
             done += self._reopen(committed)
         self._refresh_if_due(due)
         return done

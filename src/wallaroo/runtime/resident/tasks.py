@@ -1,10 +1,10 @@
-"""The driver's side of one generation of resident tasks.
+"""Driver side of one generation of resident tasks.
 
 A generation lasts from the start of its tasks to their end.
 
-The invariant: a generation has one number of tasks, each of which owns the same key groups as long
-as it lives.  If one task is lost the generation is over, and the next one has another address: a
-task of an earlier generation finds no driver.
+The invariant: a generation has one number of tasks, each of which owns the same key groups for its
+lifetime. If one task is lost the generation is over, and the next one has another address, so tasks
+of an earlier generation cannot reach the driver.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from wallaroo.runtime.tasks.job import BatchJob
 LOOK_S = 0.1  # while tasks start: between two checks that they still can
 START_S = 120.0  # for all tasks to start, on a crowded machine
 LOSS_S = 0.5  # once a task is lost: for the others to report the cause
-# size of a message to a task that does not read yet: it fits the socket, so that the driver never
-# waits for a task that waits for the driver to read its report
+# maximum size of a message to a task that does not read yet: it fits the socket buffer, so that
+# driver and task never wait for each other
 UNREAD_BYTES_MAX = 32 * 1024
 
 
@@ -60,7 +60,7 @@ class LostTaskError(Exception):
 
 
 class Arrival(NamedTuple):
-    """A task that has proved itself."""
+    """An authenticated task."""
 
     hello: Hello
     connection: socket.socket
@@ -68,7 +68,7 @@ class Arrival(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MeetingPoint:
-    """The driver's address for a generation's tasks: a path in a private folder, or a host."""
+    """Driver's address for a generation's tasks: a path or a host."""
 
     address: str  # the path, or the host on which to listen
     reachable_as: str = ""  # the name by which tasks reach that host; "": it is a path
@@ -129,13 +129,13 @@ class ResidentTasks:
                 raise LostTaskError(f"task {hello.index} ended while it started")
             self._connections[hello.index] = connection
             addresses[hello.index] = hello.address
-        self._listener.close()  # a task that connects later is of no use
+        self._listener.close()  # tasks that connect later are useless
         ordered = tuple(addresses[index] for index in range(self.count))
         self._send_all(pickle.dumps(Welcome(common, ordered, self._pem, replicas)))
         self._gather()
 
     def _receive_hello(self, connection: socket.socket) -> None:
-        """Receive who has connected, in the thread of the connection."""
+        """Receive a task's hello, in the thread of the connection."""
         connection.settimeout(IDENTIFY_S)
         try:
             hello: Hello = pickle.loads(receive(connection))
@@ -147,10 +147,10 @@ class ResidentTasks:
     def run(
         self, epoch: Epoch, plan_ahead: Callable[[Epoch], Ahead | None] = _nothing_ahead
     ) -> list[TaskReport]:
-        """Run one epoch; return all reports.  Raises LostTaskError.
+        """Run one epoch; return all reports.
 
         Raises LostTaskError.  ``plan_ahead`` is called while the tasks work, and returns what they
-        may begin with when they have reported.
+        may start on after reporting.
         """
         self._send_all(pickle.dumps(epoch))
         trace_point("epoch.sent")
@@ -179,8 +179,8 @@ class ResidentTasks:
         """Return the reports of all tasks.
 
         Raises LostTaskError if a task is lost, unless an error in another task's report explains
-        that; the others get ``LOSS_S`` to report it: they may wait for the lost one, or compute for
-        long.
+        that; the others get ``LOSS_S`` to report it: they may be waiting for the lost one, or busy
+        for long.
         """
         by_task: dict[int, tuple[TaskReport, ...]] = {}
         lost: LostTaskError | None = None
@@ -222,7 +222,7 @@ class ResidentTasks:
 
 
 class Losses:
-    """The bound on lost tasks.  A batch that loses tasks repeatedly is their cause."""
+    """Bound on lost tasks: a batch that loses tasks repeatedly is to blame."""
 
     def __init__(self, count_max: int, seconds: float):
         self._count_max = count_max
@@ -230,7 +230,7 @@ class Losses:
         self._at: list[float] = []
 
     def note(self) -> bool:
-        """Note a loss; return whether to continue."""
+        """Record a loss; return whether to continue."""
         now = time.monotonic()
         self._at = [at for at in self._at if now - at < self._seconds] + [now]
         return len(self._at) <= self._count_max

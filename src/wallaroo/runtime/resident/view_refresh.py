@@ -25,16 +25,17 @@ from wallaroo.state.log.history import (
 from wallaroo.state.log.storage import Storage
 from wallaroo.state.task_state import TaskState
 
-# a thread that computes yields to the epochs after this time; Python's default of 5 ms is an epoch
+# a computing thread yields to the epochs after this time; Python's default of 5 ms is as long as an
+# epoch
 SWITCH_S = 0.0005
 
-Make = Callable[[], TaskState]  # returns a state that is not at any commit yet
+Make = Callable[[], TaskState]  # returns a state at no commit yet
 ReadLog = Callable[[int], History]  # returns the log up to a commit
 
 
 @dataclass(frozen=True, slots=True)
 class RefreshedView:
-    """A second view, with the snapshots written from it."""
+    """Second view, with the snapshots written from it."""
 
     state: TaskState
     version: Version
@@ -67,7 +68,7 @@ class Views:
         self._refresh_at = 0.0
 
     def wait(self) -> None:
-        """Begin no refresh until the interval has passed again."""
+        """Start no refresh until the interval has passed again."""
         self._refresh_at = time.monotonic() + self._tuning.refresh_s
 
     @property
@@ -77,7 +78,7 @@ class Views:
     def refresh(
         self, start: Version, committed: Version, written: WriteLayer, due: Sequence[int]
     ) -> None:
-        """Begin to bring a second view to ``committed``, and to write snapshots of ``due`` groups.
+        """Start bringing a second view to ``committed`` and writing snapshots of ``due`` groups.
 
         ``written`` is what the task wrote since ``start``, the commit of the first view.
         """

@@ -1,4 +1,4 @@
-"""One resident task, which runs the driver's epochs.
+"""Resident task, which runs the driver's epochs.
 
 Where it runs: worker.  The task receives epochs, exchanges blocks with the other tasks, and
 reports.  It ends when the driver or another task has ended.
@@ -93,8 +93,8 @@ def serve(endpoint: DriverEndpoint, index: int) -> None:
 
 
 def report_loss(endpoint: DriverEndpoint, index: int) -> None:
-    """Report that task ``index`` died before it connected, for which the driver would wait."""
-    # if this fails, the driver knows already: the generation is over
+    """Report that task ``index`` died before connecting, so that the driver does not wait."""
+    # if this fails, the driver already knows that the generation is over
     with contextlib.suppress(EOFError, OSError), connect(endpoint) as driver:
         send(driver, pickle.dumps(Hello(index, LOST)))
 
@@ -137,7 +137,7 @@ def _serve(driver: socket.socket, task: ResidentTask) -> None:
 class ResidentTask:
     """A task that runs its part of each epoch; ``common`` is a batch without input.
 
-    ``replica`` are the key groups of other hosts that it keeps a copy of.
+    ``replica`` are other hosts' key groups of which it keeps a copy.
     """
 
     def __init__(self, index: int, common: BatchJob, mesh: Mesh, replica: Sequence[int] = ()):
@@ -152,13 +152,13 @@ class ResidentTask:
         self._ahead: RunAhead | None = None
 
     def run_ahead(self, ahead: Ahead) -> None:
-        """Run level 0 of the planned epoch; what it produces is dropped for any other."""
+        """Run level 0 of the planned epoch; its results are dropped for any other."""
         job = ahead.job(self._common)
         if job.levels == 1:
             self._ahead = RunAhead(ahead, reports=self._reports(job, ()))
         else:
             self._ahead = RunAhead(ahead, self._given(job, 0, ()))
-        if not self._ahead.is_whole:  # the cause may be over when the epoch comes: it is run then
+        if not self._ahead.is_whole:  # the cause may have passed when the epoch comes: it runs then
             self._drop_ahead()
 
     def run(self, epoch: Epoch) -> tuple[TaskReport, ...]:
@@ -197,7 +197,7 @@ class ResidentTask:
                 report.notes[REPLICA_NOTE] = float(held)
 
     def _run_ahead_of(self, epoch: Epoch) -> RunAhead | None:
-        """Return, once, what was run ahead for this epoch, or None; drop it for another one."""
+        """Return, once, the results run ahead for this epoch, or None; drop those of another."""
         ran = self._ahead
         if ran is None or not ran.planned.is_of(epoch):
             self._drop_ahead()

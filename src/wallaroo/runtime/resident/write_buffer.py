@@ -41,7 +41,7 @@ class WrittenEntries:
             values[stored] = value
         if len(added) > INSERTED_MAX:
             self._keys += added
-            self._keys.sort()  # cheap: it merges runs that are sorted already
+            self._keys.sort()  # cheap: it merges already sorted runs
             return
         for stored in added:
             insort(self._keys, stored)

@@ -1,4 +1,4 @@
-"""A standby: a run that waits, warm, until it may replace the leader.
+"""A standby: a warm run that waits to replace the leader.
 
 Where it runs: driver.
 """

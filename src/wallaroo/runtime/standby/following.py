@@ -1,14 +1,14 @@
-"""A copy of the state that follows the commits of another run.
+"""Copy of the state that follows another run's commits.
 
 Where it runs: driver, in a thread of a standby.
 
 The copy is a view (`state.views.view`), which becomes that of the tasks when the standby takes
-over.  It lies in the run's folder for temporary files: the leader's views are in the checkpoint,
-and each take-over begins new ones there.
+over.  It is in the run's scratch folder: the leader's views are in the checkpoint, and each
+take-over starts new ones there.
 
 The invariant: nothing is locked and nothing is written in the checkpoint.  The leader deletes files
-that it no longer needs; a group whose files went before they were read keeps its version, and is
-brought on at the next turn.
+that it no longer needs; a group whose files were deleted before they were read keeps its version
+until the next update.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Repeated:
 class Follower:
     """A view of all key groups; ``view`` is None if there is no state to follow.
 
-    ``prepare`` prepares the host; what it raises ends the standby.
+    ``prepare`` prepares the host; its errors end the standby.
     """
 
     def __init__(self, root: Path, view: Path | None, key_groups: int, prepare: Repeated):
@@ -72,10 +72,10 @@ class Follower:
         self._thread.start()
 
     def close(self) -> Path | None:
-        """End; return the view, None if there is no useful one.
+        """End; return the view, or None if it is not usable.
 
         The environments are released, not closed: once this run leads, its tasks write to them, and
-        LMDB would wait forever for a transaction that a cancelled task left behind.
+        LMDB would wait forever for a transaction left by a cancelled task.
         """
         if not self._is_over.is_set():
             self._is_over.set()
@@ -86,7 +86,7 @@ class Follower:
         return self._view if self.ready_batch >= 0 else None
 
     def turn(self) -> None:
-        """Bring the copy to the newest commit.  WallarooError: it stays as it is."""
+        """Bring the copy to the newest commit. After a WallarooError it is unchanged."""
         newest = self._log.last()
         if newest is None:
             self.last_batch = -1

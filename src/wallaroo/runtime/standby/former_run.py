@@ -2,9 +2,9 @@
 
 Where it runs: driver, once it has claimed the checkpoint.
 
-They hold the locks of spools, and ports, and the driver those of databases, if it was suspended in
-a transaction.  Those that run leave by themselves, as they poll the claim (`processes.child`);
-those that are suspended cannot.
+They hold spool locks and ports, and the driver may hold database locks if it was suspended in a
+transaction. Running ones exit on their own, as they poll the claim (`processes.child`); suspended
+ones cannot.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Begun = TypeVar("Begun")
 
 @dataclass(frozen=True, slots=True)
 class FormerRun:
-    """The run that was taken over; ``driver`` is its process if that is on this machine."""
+    """Run that was taken over; ``driver`` is its process if on this machine."""
 
     lease: Lease
     driver: Process | None
@@ -52,10 +52,9 @@ class FormerRun:
         return None if lease is None else FormerRun(lease, _driver_of(lease, root))
 
     def once_free(self, begin: Callable[[], Begun], seconds: float = TAKE_OVER_S) -> Begun:
-        """Begin what may need an address that the run still holds; wait for it that long.
+        """Start something that needs an address the run may still hold, waiting for it.
 
-        The driver is killed if it is suspended: it can neither leave nor do anything else.  Raises
-        what ``begin`` raises.
+        The driver is killed if it is suspended: it cannot exit. Raises the errors of ``begin``.
         """
         until = time.monotonic() + seconds
         while True:
@@ -68,7 +67,7 @@ class FormerRun:
             time.sleep(LOOK_S)
 
     def held(self, error: PeerError) -> PeerError:
-        """Return an error of what this run's processes may still hold, with the way out."""
+        """Return an error about resources this run's processes may still hold, and a remedy."""
         return PeerError(
             f"{error} If processes of the run that was taken over, {self.lease.owner}, hang and "
             f"hold it, kill them on that host. Nothing is lost: run again."
@@ -94,7 +93,7 @@ class FormerRun:
 
 
 def _driver_of(lease: Lease, root: Path) -> Process | None:
-    """Return the process that wrote a lease: it had begun by then, so its pid is no other's."""
+    """Return the process that wrote a lease: it had started by then, so its pid was not reused."""
     process = identify(lease.pid) if lease.place == process_place() else None
     if process is not None:
         with suppress(OSError):  # as `read_lease`: it cannot be read now

@@ -1,6 +1,6 @@
-"""A standby's picture of the leader, and the resulting decision.
+"""A standby's view of the leader, and the resulting decision.
 
-Pure: what was read, and this machine's monotonic time, come in as arguments.
+Pure: the files' content and this machine's monotonic time are arguments.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ class Verdict(Enum):
     """The next action of a standby."""
 
     WAIT = auto()
-    BEGIN = auto()  # no run leads: start as usual, which a lock may refuse
-    TAKE_OVER = auto()  # the leader is silent: take over whatever it holds
+    BEGIN = auto()  # no run leads: start as usual, which a lock may prevent
+    TAKE_OVER = auto()  # the leader is silent: take over, whatever it holds
     END = auto()  # the application was stopped
 
 
@@ -36,7 +36,7 @@ class Seen:
 
 
 class LeaderWatch:
-    """The changes of a leader's lease, and the time since the last one.
+    """Changes of a leader's lease, and the time since the last one.
 
     >>> watch = LeaderWatch(after_s=3.0)
     >>> one, other = (Seen(7, Lease(7, "process 1 on a", beat=beat)) for beat in (1, 2))
@@ -56,7 +56,7 @@ class LeaderWatch:
         self._has_seen_leader = False
 
     def look(self, seen: Seen, now: float) -> Verdict:
-        """Accept what was read at ``now``; return what to do."""
+        """Accept a poll's result at ``now``; return the next action."""
         if seen != self._seen:
             self._seen = seen
             self._since = now
@@ -73,12 +73,12 @@ class LeaderWatch:
         return self._begin(now) if self.silent_s(now) >= self._after_s else Verdict.WAIT
 
     def refused(self, now: float) -> None:
-        """Note that another run was faster, or holds the lock: retry later."""
+        """Record that another run was faster, or holds the lock: retry later."""
         self._refused_at = now
         self._since = now
 
     def silent_s(self, now: float) -> float:
-        """Return for how long nothing has changed."""
+        """Return the time since the last change."""
         return now - self._since
 
     def _begin(self, now: float) -> Verdict:

@@ -28,7 +28,7 @@ _log = logging.getLogger("wallaroo.run")
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The start of a standby as the leader: the claim that it follows, and whom it replaces."""
+    """Start of a standby as the leader: the claim it follows, the run it replaces."""
 
     after: int
     is_taking_over: bool
@@ -48,8 +48,8 @@ class Standby:
     def wait(self, stop: threading.Event) -> Turn | None:
         """Wait until this standby may try to lead; return None if it need not wait any longer.
 
-        That is so once the application was stopped in order, or this standby was.  Raises what
-        ended the processes that were kept warm.
+        That is the case once the application or this standby was stopped normally. Raises the error
+        that ended the warm processes.
         """
         while not stop.wait(LOOK_S):
             if self._follower.error is not None:
@@ -69,7 +69,7 @@ class Standby:
         return None
 
     def refused(self, reason: InUseError) -> None:
-        """Note that another run was faster, or holds the checkpoint: wait for the next turn."""
+        """Record that another run was faster, or holds the checkpoint: wait again."""
         self._watch.refused(time.monotonic())
         self._words = ""
         _log.info("this standby keeps waiting: %s", reason)

@@ -1,4 +1,4 @@
-"""The work of tasks, and its hosts.
+"""Execution of tasks, and its hosts.
 
 Where it runs: workers, if a module does not say otherwise.
 """

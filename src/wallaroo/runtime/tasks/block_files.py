@@ -1,14 +1,14 @@
-"""Transport of blocks between levels through files on one host.
+"""Block transport between levels through files on one host.
 
-It is used if all tasks are on one host: Spark's shuffle then carries the place of each block, and
-its JVM does not touch the events.
+It is used if all tasks are on one host: Spark's shuffle then carries only the location of each
+block, and its JVM does not touch the events.
 
 The invariants:
 
 * A file is written by one attempt of one task, under a fresh name, and read only once its blocks
-  are named.  So whichever attempt's records Spark passes on, they name whole blocks.
-* Files belong to one batch and are removed with its folder; nothing is synced, as a batch that is
-  repeated writes its own.
+are named. So the records of any attempt that Spark passes on refer to complete blocks.
+* Files belong to one batch and are removed with its folder; nothing is synced, as a repeated batch
+writes its own.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Filing:
         self._size = 0
 
     def filed(self, block: Block) -> Block | Filed:
-        """Write a block; return its place, or the block itself if it cannot be written."""
+        """Write a block; return its location, or the block itself if that fails."""
         try:
             if self._fd < 0:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -90,7 +90,7 @@ class Filing:
                 written = os.pwrite(self._fd, rest, offset)
                 offset += written
                 rest = rest[written:]
-        except OSError:  # most likely a full disk: Spark has other ways, and reports the error
+        except OSError:  # most likely a full disk: Spark may still cope, or reports the error
             return block
         filed = Filed(block._replace(packed=b""), str(self._path), self._size, len(block.packed))
         self._size = offset

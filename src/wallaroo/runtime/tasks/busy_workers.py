@@ -1,4 +1,4 @@
-"""Places in code where this machine's workers are busy (``runtime.stacks``).
+"""Code locations of this machine's busy workers (``runtime.tasks.stacks``).
 
 Where it runs: driver.
 """
@@ -20,7 +20,7 @@ _OURS = ("/wallaroo/engine/", "/wallaroo/runtime/", "/wallaroo/state/", "/wallar
 
 
 def describe_workers(folder: Path, log: Callable[[str], None]) -> Iterator[str]:
-    """Yield a line per busy worker with its place in the code.
+    """Yield a line per busy worker with its code location.
 
     A worker that was stopped from outside is killed: its task runs again elsewhere.
     """
@@ -48,7 +48,7 @@ def _asked(process: psutil.Process, file: Path) -> str:
 
 
 def _place(stack: str) -> str:
-    r"""Return the innermost place in user code; "" if no task is running.
+    r"""Return the innermost location in user code; "" if no task is running.
 
     >>> ours = '  File "/x/wallaroo/runtime/task.py", line 1 in run_level'
     >>> _place('  File "/a/app.py", line 7 in slow\n' + ours)
@@ -63,7 +63,7 @@ def _place(stack: str) -> str:
     ends = [at for at, frame in enumerate(frames) if frame["function"].endswith("run_level")]
     if not ends:
         return ""
-    frames = frames[: ends[0] + 1]  # what is around it calls no user code
+    frames = frames[: ends[0] + 1]  # outer frames call no user code
     users = [frame for frame in frames if not any(own in frame["file"] for own in _OURS)]
     innermost = (users or frames)[0]
     return f"{innermost['file']}:{innermost['line']} in {innermost['function']}()"

@@ -1,11 +1,11 @@
-"""Collection of cyclic garbage between the batches of a process that runs one after the other.
+"""Collection of cyclic garbage between batches.
 
 Where it runs: worker, in a resident task; driver, in the in-process host.
 
-Python's own schedule would stop a batch for as long as a collection of the whole heap takes.  The
-objects that exist when a resident task's first epoch begins stay, and are never scanned again.
-Between batches the young objects are collected if there are many; all others when no epoch is under
-way for a while, or, under a load that never ends, seldom.
+Python's own schedule would stop a batch for as long as a collection of the whole heap takes.
+Objects that exist when a resident task's first epoch begins are frozen and never scanned again.
+Between batches young objects are collected if there are many; all others when the task is idle for
+a while or, under constant load, rarely.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OLD_EVERY = 16  # collections of the youngest for one of those that survived a f
 
 
 class Garbage:
-    """The garbage of a process, collected on request only.
+    """Garbage collection of a process, only on request.
 
     ``freezes``: present objects are never scanned again, nor freed if they become garbage.
     """
@@ -49,7 +49,7 @@ class Garbage:
 
     @property
     def idle_s(self) -> float | None:
-        """Return the seconds to wait for an epoch before `collect`; None: forever."""
+        """Return the seconds to wait for an epoch before `collect`; None: no limit."""
         if not self._is_due:
             return None
         return max(IDLE_S, self._collected_at + EVERY_S - time.monotonic())

@@ -53,10 +53,10 @@ Pieces = tuple[tuple[Piece, ...], ...]  # by task of level 0
 
 
 class CarriedLogs:
-    """The logs of a run, by source, as they travel to tasks.
+    """Logs of a run by source, as sent to tasks.
 
     They are unpickled at their first use, which is after the plan's: the class of a user's source
-    may be in a module beside the application, which can be imported only then.
+    may be in a module beside the application, which is importable only then.
     """
 
     __slots__ = ("_logs", "_packed")
@@ -82,7 +82,7 @@ class Deployment:
     plan_id: str
     module_paths: tuple[str, ...]  # put on sys.path before the plan is unpickled
     logs: CarriedLogs  # as workers read them
-    view_root: str  # "": each host has a folder of its own
+    view_root: str  # "": each host has its own folder
     outbox_root: str  # "": staged output goes to the storage
     storage: Storage
     checkpoint_id: str
@@ -92,8 +92,8 @@ class Deployment:
     user_output: UserOutput | None = None  # destination of user code's output; None: unchanged
     view: str = ""  # the name of hosts' views, if it is not the checkpoint's id
     session: bytes = b""  # classes of an interactive session (``wallaroo.user_code.session``)
-    modules: Stamps = field(default_factory=dict)  # the application's, as the driver has them
-    setup_values: bytes = b""  # what ``application_setup`` left in them
+    modules: Stamps = field(default_factory=dict)  # the application's modules in the driver
+    setup_values: bytes = b""  # values that ``application_setup`` set in them
 
     @staticmethod
     def of(
@@ -169,7 +169,7 @@ class BatchJob:
     tasks: int
     pieces: Pieces
     committed: int  # the last committed batch, -1 if none
-    # the newest commits, so that a view one batch behind reads no commit file
+    # the newest commits, so that a view one batch behind need not read a commit file
     commits: tuple[Commit, ...]
     steps: tuple[str, ...]  # the step table
     levels: int  # the plan's levels
@@ -178,7 +178,7 @@ class BatchJob:
     time: BatchTime = NO_TIME
     is_sampled: bool = True  # whether tasks measure the time of steps for some events
     upgrade: Portion | None = None  # stored objects to upgrade, if any are left
-    # whether a task runs all levels in one process, where its blocks for itself stay
+    # whether a task runs all levels in one process, which then keeps its own blocks
     keeps_own: bool = False
 
     @property
@@ -194,7 +194,7 @@ class BatchJob:
         return (len(self.pieces), *(self.tasks,) * (self.levels - 1))
 
     def without_output(self) -> BatchJob:
-        """Return the job to send to tasks, which do not need the output of commits."""
+        """Return the job to send to tasks, without the output of commits."""
         return replace(self, commits=tuple(replace(commit, sinks={}) for commit in self.commits))
 
 
@@ -231,6 +231,6 @@ def plan_of(deployment: Deployment) -> Plan:
                 f"{type(error).__name__}: {error}. Install what it imports on every host, or ship "
                 "it: docs/scaling.md, 'Dependencies'."
             ) from error
-        if not deployment.is_in_driver:  # objects of a run outlive no other run there
-            gc.freeze()  # everything that is loaded now stays: collections need not scan it again
+        if not deployment.is_in_driver:  # in the driver, a run's objects must not outlive it
+            gc.freeze()  # everything loaded so far stays, so collections need not scan it
     return _plans[deployment.plan_id]

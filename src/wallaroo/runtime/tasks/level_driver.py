@@ -1,4 +1,4 @@
-"""Feeding of levels with a task's part of a batch, from one to the next in one process.
+"""Feeding of levels with a task's part of a batch.
 
 Where it runs: worker, and wherever a runner works in one process.  Pure but for what levels call.
 """
@@ -12,7 +12,7 @@ from wallaroo.dataflow.plan.model import Plan
 from wallaroo.engine.blocks.blocks import Block, in_order
 from wallaroo.engine.levels.level import Level
 
-Routed = tuple[int, Block]  # the task of the next level, and what it gets
+Routed = tuple[int, Block]  # the receiving task of the next level, and the block
 Record = TypeVar("Record")
 Fed = Iterator[Routed | None]  # None: the level was fed, and may have blocks to drain
 # accepts a level and its number of blocks, returns a function that feeds it one block
@@ -35,7 +35,7 @@ def feed_blocks(
     blocks: Iterable[Block],
     feeder: Feeder = _plain,
 ) -> Fed:
-    """Feed level ``number`` in the same order at every attempt; pass later levels' blocks on."""
+    """Feed level ``number`` in the same order in every attempt; forward later levels' blocks."""
     blocks_here: list[Block] = []
     for block in blocks:
         if plan.stages[block.stage].level == number:
@@ -54,10 +54,10 @@ def drain(
     stage_outputs: Callable[[], None],
     leaving: Callable[[Iterator[Routed]], Iterator[Routed]] = _uncounted,
 ) -> Iterator[Routed]:
-    """Yield full blocks as they come, then the rest.
+    """Yield blocks as they fill, then the rest.
 
     ``stage_outputs`` is called whenever the level may have outputs.  ``leaving`` sees the level's
-    own blocks on their way out, not those that are passed on.
+    own outgoing blocks, not forwarded ones.
     """
     for passed in feeding:
         if passed is not None:
@@ -72,7 +72,7 @@ def drain(
 def run_levels(
     widths: Iterable[int], run: Callable[[int, int, list[Record]], Iterator[tuple[int, Record]]]
 ) -> list[list[Record]]:
-    """Run the tasks of all levels one after the other; a shuffle is a list of lists.
+    """Run the tasks of all levels sequentially; a shuffle is a list of lists.
 
     ``widths``: the number of tasks per level.  ``run(level, task, received)`` yields records, each
     with the task of the next level that is to receive it; the records of the last level are

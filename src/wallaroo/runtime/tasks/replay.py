@@ -1,13 +1,12 @@
-"""Recorded input at the pace of its event times: ``--speed 10x``.
+"""Replay of recorded input at the pace of its event times: ``--speed 10x``.
 
 Where it runs: pure (driver).  Only the size of batches is bounded: results are those of the same
 input at any speed.
 
 Each source may be read up to the current event time of the replay: the event time of the very first
 event, plus ``speed`` times the time passed since that event was processed.  The number of events up
-to there follows from the number per span of event time in the source's newest batch; a source with
-nothing known yet delivers one event, and a batch at most ``GROWTH_MAX`` times what the one before
-it delivered.
+to there is estimated from their density in the source's newest batch; a source without an estimate
+delivers one event, and a batch at most ``GROWTH_MAX`` times the previous one.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class _Course:
     events_per_ns: float = 0.0  # 0 if not known
 
     def batch_done(self, events: int, mark: SourceMark) -> None:
-        """Note the end of a batch in this source."""
+        """Record the end of a batch in this source."""
         began = self.events
         self.events = events
         marks = [mark.watermark_ns, *(each.watermark_ns for each in mark.partitions.values())]
@@ -107,7 +106,7 @@ class Replay:
         return Replay(options.speed, plan.source_times, events)
 
     def batch_done(self, commit: Commit, events: Mapping[str, int]) -> None:
-        """Note the end of a batch in each source; its times count, not its events."""
+        """Record the end of a batch in each source; its times count, not its events."""
         marks = Watermarks.from_json(commit.watermarks)
         ends = from_stored(commit.offsets)
         with self._lock:

@@ -1,4 +1,4 @@
-"""A busy worker's report of its place in the code.
+"""On-demand stack dumps of busy workers.
 
 On a signal, faulthandler writes the Python stack into the worker's own file, without running Python
 code; it costs nothing until then.
@@ -15,7 +15,7 @@ SIGNAL = signal.SIGUSR1
 
 
 def listen(folder: str) -> None:
-    """Answer the signal from now on, unless the application uses it itself."""
+    """Install the signal handler, unless the application uses the signal itself."""
     if not folder or signal.getsignal(SIGNAL) != signal.SIG_DFL:
         return
     Path(folder).mkdir(exist_ok=True)

@@ -1,7 +1,7 @@
-"""The output of one task: its writers, and the transfer of staged output to the driver's host.
+"""Output of one task: its writers, and the transfer to the driver's host.
 
-The invariant: once a task has its tokens, what they name is in the sinks' folders on the driver's
-host: written there, or handed over.
+The invariant: once a task has its tokens, the output they name is in the sinks' folders on the
+driver's host: written there, or handed over.
 """
 
 from __future__ import annotations
@@ -78,6 +78,6 @@ class StagedOutputs:
         return {sink: token for sink, token in tokens.items() if token is not None}
 
     def close(self) -> None:
-        """Remove what was staged in a folder of this task's own."""
+        """Remove output staged in this task's own folder."""
         if self._own is not None:
             self._own.cleanup()

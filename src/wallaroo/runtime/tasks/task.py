@@ -1,7 +1,7 @@
 """One task of one level of one batch, on any host.
 
-Only records leave this module: an error becomes a report, so that no host retries what cannot
-succeed, or prints a stack trace of its own.
+Only records leave this module: an error becomes a report, so that no host retries in vain or prints
+its own stack trace.
 """
 
 from __future__ import annotations
@@ -50,15 +50,16 @@ from wallaroo.state.views.view_updates import CatchUp
 
 Record = tuple[int, Block | Marker | None]
 RunLevel = Callable[..., Iterator[Any]]  # job, level, index, records
-COLLECT_AFTER_MS = 50.0  # a shorter task leaves cyclic garbage to the next one
+COLLECT_AFTER_MS = 50.0  # shorter tasks leave cyclic garbage to later ones
 
 
 class OpenedState(NamedTuple):
-    """The state of a task's key groups at the job's last commit."""
+    """State of a task's key groups at the job's last commit."""
 
     state: StateOfTask
-    caught_up: CatchUp  # the work of bringing it there
-    snapshots: Callable[[], Iterable[SnapshotRef]]  # returns those of committed state, written now
+    caught_up: CatchUp  # the cost of bringing it there
+    # returns snapshots of committed state, written now
+    snapshots: Callable[[], Iterable[SnapshotRef]]
 
 
 # opens the state of a task's key groups: job, plan, task, tasks
@@ -100,7 +101,7 @@ def run_level(
         report = _failed(task, level, index, error)
     except (SystemExit, KeyboardInterrupt) as error:
         report = _failed(task, level, index, error_of_exit(error))
-    except Exception as error:  # noqa: BLE001  # the error boundary of the worker: the driver reports whatever it is
+    except Exception as error:  # noqa: BLE001  # the worker's error boundary: any error is reported
         report = _failed(task, level, index, unexpected(error))
     end_if_forked(process)
     reports = (*(task.reports_before if task else ()), report)
@@ -204,14 +205,14 @@ class Task:
         return {self._index: self._level.observed} if self._level.number == 0 else self._observed
 
     def run(self, records: Iterable[Record]) -> Iterator[Record]:
-        """Process everything; yield full blocks as they come, then the rest."""
+        """Process everything; yield blocks as they fill, then the rest."""
         feeding = (
             self._feed_pieces(records) if self._level.number == 0 else self._feed_blocks(records)
         )
         yield from drain(self._level, feeding, self._stage_outputs, leaving=self._tally.leaving)
 
     def _feed_pieces(self, records: Iterable[Record]) -> Fed:
-        # it is empty, but Spark does not reuse a process that leaves input unread
+        # the input is empty, but Spark does not reuse a process that leaves input unread
         deque(records, maxlen=0)
         pieces = self._job.pieces[self._index] if self._index < len(self._job.pieces) else ()
         expected = sum(piece.range.events for piece in pieces)
@@ -242,7 +243,8 @@ class Task:
     def _feed_blocks(self, records: Iterable[Record]) -> Fed:
         blocks: Iterable[Block] = self._blocks(records)
         if self._plan.has_time:
-            blocks = list(blocks)  # the producers' observations are known once all blocks are here
+            # the producers' observations are known once all blocks have arrived
+            blocks = list(blocks)
         self._level.observe(self._observed)
         return feed_blocks(
             self._level,
@@ -338,7 +340,7 @@ class Task:
         return tuple(self._opened.snapshots())
 
     def close(self) -> None:
-        """Release the view, and everything that the level has touched."""
+        """Release the view and everything that the level touched."""
         self._level.effects.release()
         self._outputs.close()
         if self._state is not None:

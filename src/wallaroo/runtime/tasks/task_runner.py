@@ -1,4 +1,4 @@
-"""The part of a host that a batch needs: it runs tasks.
+"""The part of a host that a batch needs: running tasks.
 
 Where it runs: driver.
 """
@@ -14,7 +14,7 @@ from wallaroo.runtime.tasks.job import BatchJob
 
 
 class TaskRunner(Protocol):
-    """A runner of the tasks of one batch after the other."""
+    """Runner of the tasks of successive batches."""
 
     @property
     def tasks_max(self) -> int:
@@ -33,7 +33,7 @@ class TaskRunner(Protocol):
         """
 
     def batch_done(self, job: BatchJob, reports: Sequence[TaskReport], seconds: float) -> str:
-        """Note a committed batch; describe the effects of a completed rebalance, or ""."""
+        """Record a committed batch; describe the effects of a completed rebalance, or ""."""
 
     def workers(self) -> tuple[WorkerStatus, ...]:
         """Return the workers, by name; empty if the driver's host is the only one."""

@@ -1,4 +1,4 @@
 """Output of the application's functions in workers.
 
-All that they print and log, on its way to the driver's terminal.
+Everything that they print and log, sent to the driver's terminal.
 """

@@ -5,10 +5,9 @@ They become whole lines, each with its step's name.
 Where it runs: worker.  Attached once per process and run; while nothing is printed it costs
 nothing.  The step that prints is read from the stack, when it prints.
 
-C code and subprocesses write past Python to the descriptors 1 and 2.  These are a socket to the
-driver of their own: the kernel keeps the bytes when the worker dies, so that the last words of a
-crash arrive, too.  They come with the worker's number, and without a step, which nothing but a
-Python stack shows.
+C code and subprocesses bypass Python and write to the descriptors 1 and 2. These are a separate
+socket to the driver: the kernel keeps the bytes when the worker dies, so even a crash's last lines
+arrive. They carry the worker's number but no step, which only a Python stack shows.
 """
 
 from __future__ import annotations
@@ -101,8 +100,8 @@ class LineSender:
 class StepOutput(io.TextIOBase):
     """A replacement of stdout or stderr.
 
-    Half a line waits for its end, or for ``flush``.  It stays when the next run attaches: logging
-    handlers of the application may hold it.
+    A partial line waits for its end or ``flush``. The stream stays when the next run attaches, as
+    logging handlers of the application may hold it.
     """
 
     def __init__(self, original: TextIO) -> None:
@@ -146,7 +145,8 @@ def attach(output: UserOutput, plan_id: str, steps: Steps) -> None:
 
     It does nothing when called again for the same run, or in the driver itself.
 
-    ``steps`` is asked when something is printed; it returns none while the application is imported.
+    ``steps`` is called when something is printed; it returns none while the application is being
+    imported.
     """
     global _attached
     if output.driver_pid == os.getpid():
@@ -171,7 +171,7 @@ def _copy_of_stderr() -> TextIO:
 
 
 def _redirect_descriptors(address: str) -> None:
-    """Redirect what bypasses Python's streams to the driver, if there is one on this host."""
+    """Redirect output that bypasses Python's streams to the driver, if that is on this host."""
     if not address:
         return
     with socket.socket(socket.AF_UNIX) as connection:
@@ -228,7 +228,7 @@ def _no_terminal(*_: object, **__: object) -> None:
 
 
 def no_terminal_text() -> str:
-    """Return why a worker has no terminal, and where there is one."""
+    """Return why a worker has no terminal, and where to find one."""
     return (
         "breakpoint(), pdb and input() need a terminal, and steps run in worker processes, which "
         f"have none (this is process {os.getpid()}). Run the application with `wallaroo dev APP`, "
