@@ -1,4 +1,4 @@
-"""A checkpoint seen from outside.
+"""Access to checkpoints from outside a run.
 
 Where it runs: a terminal, beside a running application or without one, if a module does not say
 otherwise.

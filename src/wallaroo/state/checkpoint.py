@@ -5,10 +5,10 @@ Layout::
     format.json          version and id of the checkpoint, with a checksum
     plan.json            the application as it was planned last
     run.json             the run, and where it answers queries; removed at the end of the run
-    emptying             there while a fresh start deletes everything; the next start continues that
-    rollback.json        there while a rollback is under way; no run starts until it is finished
-    cache.json           there if the folder is the cache of an object store (state.store)
-    replica.key          there if the folder is, or was, another host's copy (state.replication)
+    emptying present while a fresh start deletes everything; the next start continues it
+    rollback.json present during a rollback; no run starts until it is finished
+    cache.json present if the folder is the cache of an object store (state.store)
+    replica.key present if the folder is or was another host's copy (state.replication)
     lock                 held (flock) by the one run that uses the folder; its death releases it
     owners/              claims of the runs, one for each start (state.log.owners)
     commits/ deltas/ snapshots/          state (state.commits explains how they fit together)
@@ -18,14 +18,13 @@ Layout::
 The invariant: folders and files are for this user only (0700, 0600), as workers unpickle their
 content; a folder of another user is refused.
 
-Another one: files that a start finds are on disk before anything is built on them.  A run may have
+A second one: files that a start finds are synced before anything is built on them.  A run may have
 died between the rename of a commit and the sync of its folder; without a sync at the next start,
 output of that commit could be delivered and a power cut undo the commit.
 
-And a third: the lock decides who begins, the claim who may continue.  The lock keeps a second run
-out as long as it is asked for; a run that takes the checkpoint over replaces the lock's file.
-Nothing is changed before the claim, and nothing is deleted after it but what was listed before
-asking whether the claim is still held.
+A third: the lock decides which run begins, the claim which may continue. The lock keeps out a
+second run that requests it; a run that takes over replaces the lock's file. Nothing is changed
+before the claim, and after it only files listed before checking the claim are deleted.
 """
 
 from __future__ import annotations
@@ -87,11 +86,11 @@ ROLLBACK = "rollback.json"
 BEFORE_FORMAT = frozenset({LOCK, OWNERS, f".{FORMAT}.tmp", EMPTYING, CACHE, f".{CACHE}.tmp"})
 KEEPER_LOOK_S = 0.05
 KEEPER_S = 15.0  # for a replica to notice that a run continues from its copy
-READ_TRIES = 20  # while a run that does not know yet that it was taken over deletes old commits
+READ_TRIES = 20  # while a run that was taken over unawares deletes old commits
 
 
 class Elsewhere(Protocol):
-    """A place that has to hold a commit before it counts: an object store, or a second host."""
+    """Object store or second host that must hold a commit before it counts."""
 
     def append(self, commit: Commit) -> None:
         """Return once a commit that was published in the folder is there.
@@ -113,7 +112,7 @@ class Elsewhere(Protocol):
 
     @property
     def waiting_for(self) -> str:
-        """Return in words that it does not answer; empty if it does."""
+        """Return a message that it does not answer; empty if it does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +125,7 @@ class Checkpoint:
     lock: IO[bytes]
     claim: Claim
     view: str  # the name under which hosts keep their views
-    elsewhere: Elsewhere | None = None  # holds commits, too; None: those in the folder count
+    elsewhere: Elsewhere | None = None  # also holds commits; None: those in the folder count
     floor: FloorKeeper | None = None  # what is on disk, if commits do not wait for it
 
     def publish(self, commit: Commit) -> None:
@@ -139,7 +138,7 @@ class Checkpoint:
         self.commits.publish(commit)
 
     def confirm(self, commit: Commit) -> None:
-        """Return once the published commit is everywhere that it has to be."""
+        """Return once the published commit is in all required places."""
         if self.elsewhere is not None:
             with self._conceding():
                 self.elsewhere.append(commit)
@@ -353,7 +352,7 @@ def _fenced(
     claim: Claim,
     is_replaced: bool,
 ) -> Checkpoint:
-    """Read the log, and fence it: what other runs write from here on does not count."""
+    """Read and fence the log: later writes by other runs do not count."""
     commits = _read_log(storage, identity, up_to, claim.epoch)
     last = commits.last(up_to)
     try:
@@ -376,7 +375,7 @@ def _recovered(
     lock: IO[bytes],
     claim: Claim,
 ) -> Checkpoint:
-    """Return to the floor, after numbers that lost commits may have had."""
+    """Return to the floor, skipping numbers that lost commits may have had."""
     synced = LocalStorage(str(root), is_durable=True)
     _remove_returned(root, synced, floor, claim.epoch)
     commits = _read_log(synced, identity, floor.batch, claim.epoch)
@@ -578,7 +577,7 @@ def _reject_cache(root: Path) -> None:
 
 
 def _empty(root: Path, owner: Ownership, kept: tuple[str, ...]) -> None:
-    """Remove everything but the lock, the claims, and other files that are kept.
+    """Remove everything except the lock, the claims and other kept files.
 
     The file that makes the folder ours is deleted last but one, so that a crash in between leaves
     it ours; the mark is deleted last, so that the next start, fresh or not, finishes the work: half
@@ -596,7 +595,7 @@ def _empty(root: Path, owner: Ownership, kept: tuple[str, ...]) -> None:
 
 
 def _identify(root: Path, is_durable: bool, stored: str) -> str:
-    """Return the checkpoint's id; one of the format before is of this one from here on.
+    """Return the checkpoint's id; upgrade a checkpoint of the previous format.
 
     A cache has the id that is ``stored``.
     """

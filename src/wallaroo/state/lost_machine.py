@@ -1,10 +1,10 @@
-"""The start of a checkpoint whose machine was lost before everything was on disk.
+"""Restart of a checkpoint whose machine was lost before everything was on disk.
 
 Where it runs: driver, and commands that open a checkpoint.
 
-State, input and what waits to be sent go back to the floor (`state.log.floor`), together.  What
-left after it cannot be taken back, so sinks stay where they are: the numbers of lost commits are
-given to empty commits, and a sink that knows of one of them is as right as one that does not
+State, input and what waits to be sent go back to the floor (`state.log.floor`), together.  Output
+sent after it cannot be taken back, so sinks keep their position: empty commits take the numbers of
+lost ones, so a sink is consistent whether or not it recorded one of them
 (`CommitHistory.recovered`).  What follows the floor is processed again, and its output is sent
 again.
 """

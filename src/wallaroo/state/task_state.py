@@ -1,4 +1,4 @@
-"""State of one task of one batch: its reads, and its delta.
+"""State of one task of one batch: its reads and its delta.
 
 Where it runs: worker.  Reads go through the view; the delta file is written at the end.
 """
@@ -34,9 +34,9 @@ from wallaroo.state.views.entry_codec import Stored
 from wallaroo.state.views.view import View
 from wallaroo.state.views.view_updates import CatchUp
 
-SCANNED_AT_ONCE = 8  # at first: one entry is enough to know the next due time
+SCANNED_AT_ONCE = 8  # initially; one entry is enough to know the next due time
 SCANNED_MAX = 8192
-STATES_AT_ONCE = 256  # in the order in which they are stored
+STATES_AT_ONCE = 256  # in storage order
 LOCATED_MAX = 1 << 20  # keys whose group and bytes are kept
 NO_STORES: Mapping[str, OperatorState] = MappingProxyType({})
 
@@ -94,7 +94,7 @@ class StateReader:
 
 
 class StateOfTask(Protocol):
-    """Operations of a task on its state; ``TaskState`` has the contracts."""
+    """A task's operations on its state; ``TaskState`` has the contracts."""
 
     def reader(self, step: str) -> Read: ...
 
@@ -276,7 +276,7 @@ class TaskState:
             group, encoded = self._locate(key)
             by_group[group].append((step, encoded, raw))
             if raw is None:
-                self._located.pop(key, None)  # most keys that leave never return
+                self._located.pop(key, None)  # most removed keys never return
 
     def write_snapshots(
         self, groups: Iterable[int], batch: int, attempt: str, storage: Storage

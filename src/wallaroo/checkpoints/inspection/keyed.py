@@ -1,10 +1,10 @@
-"""Stored entries of state put together by step and key.
+"""Stored state entries, grouped by step and key.
 
 Where it runs: a terminal beside a run, or without one; pure.
 
-A key's windows, timers and join sides are entries of their own, some of them in pieces with rows of
-many keys, and an index says when they are due.  Here all that belongs to a key of a step is one
-``StoredEntry`` under the step's name; the indexes, which repeat it, are left out.
+A key's windows, timers and join sides are separate entries, some in pieces with rows of many keys,
+and an index holds their due times. Here everything that belongs to a step's key is one
+``StoredEntry`` under the step's name; the redundant indexes are omitted.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Readable forms of what windows, joins and timers keep for a key.
+"""Readable forms of a key's windows, joins and timers.
 
-The plan beside the checkpoint says of which kind a step is, and the specification of its windows;
-times are shown in UTC.  An entry that does not fit the plan, as one of another plan, is shown as it
-is stored.
+The plan beside the checkpoint has each step's kind and the specification of its windows; times are
+shown in UTC. An entry that does not fit the plan is shown as stored.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ class StepForms:
         return StepForms(kinds, {name: spec for name, spec in specs.items() if spec is not None})
 
     def show(self, entry: StoredEntry, loads: Loads = load_safely) -> DecodedValue:
-        """Return all that a step keeps for a key as JSON."""
+        """Return everything that a step keeps for a key as JSON."""
         if not entry.parts:
             return show(loads(entry.raw))
         kind = self.kinds.get(entry.step, "")

@@ -126,7 +126,7 @@ def versions_in(root: Path, steps: Collection[str]) -> dict[str, set[int]]:
 
 
 def try_state(root: Path, plan: Plan, progress: Progress = lambda count: None) -> list[Trial]:
-    """Read every stored object of the newest commit as a run of the plan, which fits, would.
+    """Read every stored object of the newest commit as a run of the fitting plan would.
 
     Raises CheckpointError if the checkpoint cannot be read.
     """

@@ -1,6 +1,6 @@
 """Stored values as JSON: state objects by their attributes.
 
-The application that made the objects may be there or not.
+The application's classes may be available or not.
 
 The invariant: without the application nothing that a pickle names is imported or called.
 Every class and function becomes a stand-in that keeps its arguments and content; a few types of the

@@ -1,9 +1,8 @@
 """The scrub: a slow, repeated check of the retained commits' files.
 
-Where it runs: driver.  A view makes the log superfluous as long as it exists; so a file of the log
-may be damaged for weeks before it is needed.  The scrub finds that while the state can still be
-written again from the views.  Files are read one at a time, each in a thread of its own, past the
-page cache.
+Where it runs: driver.  While a view exists the log is not read, so a damaged file may go unnoticed
+for weeks. The scrub finds it while the state can still be rewritten from the views.  Files are read
+one at a time, each in a thread of its own, past the page cache.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class Scrub:
             found = damaged_groups(_from_disk(self._root / ref.file), ref)
             what = f"the checksum of key groups {found} is wrong" if found else ""
         except FileNotFoundError:
-            return  # no longer needed, as a rule; a missing file is found at the next start
+            return  # usually no longer needed; a missing file is detected at the next start
         except CheckpointError as error:
             what = sentence(error)
         except OSError as error:

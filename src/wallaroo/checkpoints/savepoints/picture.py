@@ -1,13 +1,13 @@
-"""A consistent picture of a checkpoint, even of one that a running application changes.
+"""Consistent snapshot of a checkpoint, even during a run.
 
 The invariants:
 
 * Nothing is locked or written, and nothing that runs waits.  All files are opened before the first
   one is copied: an open file outlives its name.  So the kernel releases everything when the process
   dies, however it dies.
-* The picture is that of one commit.  What was noted before that commit was read (sinks' notes,
-  spools' tails) knows of no later one.  Notes are read again once the waiting output is open: if
-  none has changed, no output has left in between, and none is left out.
+* The picture is that of one commit.  Notes read before that commit (sinks' notes, spools' tails)
+refer to no later one.  Notes are read again once the waiting output is open: if none has changed,
+no output has left in between, and none is left out.
 * Published input after the commit is part of it: the heads of spools are read after the commit.
 """
 

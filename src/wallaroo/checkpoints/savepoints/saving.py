@@ -1,9 +1,9 @@
-"""Writing of savepoints: a picture of a checkpoint as a folder of its own.
+"""Writer of savepoints: a checkpoint's snapshot in a separate folder.
 
 A savepoint has the layout of a checkpoint's folder: its last commit with one snapshot of each key
 group, the commits before it as far as sinks may ask for them (their state is left out, so no run
 goes back to them), the input that is accepted and not processed, the output that waits, and the
-manifest.  Nothing in it names a path or a host of where it was saved.
+manifest.  Nothing in it names the original path or host.
 """
 
 from __future__ import annotations

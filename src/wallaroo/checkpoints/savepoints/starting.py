@@ -5,7 +5,7 @@ Where it runs: driver, before a run opens its checkpoint.
 The invariants:
 
 * Everything is copied, compared with its checksums and with the application before the checkpoint
-  gets its identity: what was interrupted is begun again, and no run finds half of it.
+  gets its identity: an interrupted copy is restarted, and no run sees half of one.
 * A checkpoint that began from a savepoint has a note of it.  The same command again continues the
   checkpoint, as any restart does; a checkpoint with another past is refused.
 * A fork has an identity of its own: the checkpoint's and the commit's ids are new, and so is all
@@ -211,7 +211,7 @@ def require_sources(copy: Path, plan: Plan) -> None:
 
 
 def _forget_sinks(copy: Path) -> None:
-    """Remove the sinks from a copy's plan: what they sent, or have to send, is the original's."""
+    """Remove the sinks from a copy's plan: their output belongs to the original."""
     try:
         plan = json.loads(read_plan(copy))
     except (OSError, ValueError):  # then no plan is compared

@@ -1,4 +1,4 @@
-"""Rows of tables from elsewhere: files of Parquet, CSV and JSON lines, and Delta tables."""
+"""Rows of external tables: Parquet, CSV and JSON lines files, and Delta tables."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def _csv_rows(
             for key in keys[len(key_types) :]:
                 if _NUMBER.fullmatch(row.get(key) or ""):
                     raise CheckpointError(
-                        f"column '{key}' has {row[key]}, which CSV does not tell to be a number or "
-                        f"a text. Say what the application's keys are: --key-type int or "
+                        f"column '{key}' has {row[key]}, which in CSV may be a number or a "
+                        f"text. Say what the application's keys are: --key-type int or "
                         f"--key-type str, one for each --key. Nothing was loaded."
                     )
             yield row

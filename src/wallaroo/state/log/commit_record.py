@@ -63,7 +63,7 @@ class Commit:
     # source name -> [place, events], a position of its log: everything before is processed
     offsets: dict[str, list[Any]]
     deltas: tuple[DeltaRef, ...] = ()
-    snapshots: tuple[SnapshotRef, ...] = ()  # the ones in force after this batch
+    snapshots: tuple[SnapshotRef, ...] = ()  # snapshots in force after this batch
     sinks: dict[str, list[Any]] = field(default_factory=dict)  # sink name -> tokens in output order
     outputs: dict[str, int] = field(default_factory=dict)  # sink name -> outputs of this batch
     steps: tuple[str, ...] = ()  # the step table: names of state steps, by index

@@ -1,6 +1,6 @@
-"""Runs: many commits in one file, appended one after the other.
+"""Runs: many commits appended to one file.
 
-They are for commits every few milliseconds.
+They serve commits every few milliseconds.
 
 Where it runs: pure (bytes in, bytes out).
 

@@ -70,7 +70,7 @@ __all__ = [
 
 
 class CommitLog:
-    """The commits of a checkpoint that are on its line: by default, on the one that counts now.
+    """Commits on a checkpoint's line, by default the current one.
 
     Commits that were read are kept (they never change).
     """
@@ -83,7 +83,7 @@ class CommitLog:
         self._known: dict[int, Commit] = {}
         self._delta_files: dict[int, tuple[str, ...]] = {}  # by commit
         self._runs: dict[int, CommitSegment] = {}
-        self._read_from = 0  # the oldest run that may have grown since it was read
+        self._read_from = 0  # the oldest segment that may have grown since it was read
         self._is_appending = False
         self._run_bytes_max = 0
         self._run_max = 0
@@ -119,7 +119,7 @@ class CommitLog:
         self._read_from = 0
 
     def _look_at_runs(self, files: Iterable[CommitFile]) -> None:
-        """Read new records of runs; forget deleted runs."""
+        """Read new records of segments; forget deleted segments."""
         segments = {file.first: file for file in files if file.is_segment}
         there = list(segments)
         self._runs = {
@@ -282,7 +282,7 @@ class CommitLog:
             self._growing = None
 
     def continue_as(self, epoch: int, view: int | None = None) -> Line:
-        """Write as ``epoch`` from now on; return the line, which its claim has to hold first.
+        """Write as ``epoch`` from now on; return the line, which must be in the claim first.
 
         The newest run is copied as far as it is whole: who wrote it may still add to it, or take
         back what was not synced.  ``view``: the epoch whose views are used, if it is another one.
@@ -304,7 +304,7 @@ class CommitLog:
     def continue_after_loss(self, epoch: int, last: int, fillers: Sequence[Commit]) -> Line:
         """Write as ``epoch`` after commit ``last`` and the fillers, which follow it at once.
 
-        Commits after ``last`` count no more, whatever of them can be read.
+        Commits after ``last`` no longer count, even if they can be read.
         """
         batches = [batch for batch in self.batches() if batch <= last]
         run = self._run_of(last)

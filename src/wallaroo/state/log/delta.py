@@ -62,7 +62,7 @@ class Origin:
     sizes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """Return the fields as JSON; those of deltas are as short as they can be."""
+        """Return the fields as JSON; those of deltas are as short as possible."""
         stated = asdict(self)
         if not self.sizes:
             del stated["sizes"]
@@ -133,7 +133,7 @@ class DeltaFile:
         self.sections = {row[0]: row[1:] for row in _SECTION.iter_unpack(table[_COUNT.size :])}
 
     def require(self, size: int, digest: str) -> None:
-        """Raise CheckpointError unless this is the very file that a commit names."""
+        """Raise CheckpointError unless this is the file that a commit names."""
         if self.digest == digest and self.size == size:
             return
         raise CheckpointError(

@@ -1,6 +1,6 @@
-"""The floor of a checkpoint that is not synced commit by commit: what a lost machine cannot take.
+"""The floor: the last commit known to be on disk without per-commit syncs.
 
-With the level ``memory`` nothing waits for the disk.  A thread syncs all files every second, and
+At level ``memory`` nothing waits for the disk.  A thread syncs all files every second, and
 then notes the last commit from before: the floor.  The note is a file of its own, named
 ``floor.<epoch>``, because a run that was taken over may still write its own; the newest counts.
 
@@ -11,8 +11,8 @@ The invariants:
 * No commit has a number above ``until`` before a newer note is on disk.  So a run that opens the
   checkpoint after its machine was lost knows which numbers may have been reported, and to whom.
 * The note names the boot of the machine.  If the next run has the same, nothing was lost, and the
-  files are as they were written.  Else what came after the floor may be lost, torn or out of order,
-  and counts no more, whatever of it can be read.
+  files are as they were written.  Otherwise everything after the floor may be lost, torn or out of
+  order, and no longer counts, even if it can be read.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class Floor:
 
     @property
     def is_of_this_boot(self) -> bool:
-        """Return whether this machine has run since, so that no write is lost.
+        """Return whether this machine has kept running since, so that no write is lost.
 
-        A system that does not tell its boots apart may have been restarted.
+        A system without boot ids may have been restarted.
         """
         return self.boot == boot_id() != UNKNOWN
 
@@ -128,7 +128,7 @@ class FloorKeeper:
                 self._state.notify_all()
 
     def sync(self) -> None:
-        """Move the floor up to the newest commit.  OSError: it stays as it is."""
+        """Move the floor up to the newest commit. After an OSError it is unchanged."""
         with self._state:
             newest = self._newest
         if newest == self.floor.batch or not self._is_owner():

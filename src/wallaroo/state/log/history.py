@@ -1,4 +1,4 @@
-"""A task's view of the log: the entries that bring a key group to another version.
+"""A task's view of the log: entries that update a key group.
 
 Where it runs: worker and driver.
 
@@ -23,7 +23,7 @@ from wallaroo.state.log.storage import Storage
 
 
 class Version(NamedTuple):
-    """Commit that a key group is brought to, by number and id."""
+    """Target commit of a key group, by number and id."""
 
     batch: int
     id: str
@@ -55,7 +55,7 @@ class Past(Protocol):
 class History:
     """The commits up to ``batch`` and the files they name.
 
-    Each is read once.  ``commits`` are the ones at hand; others are read.
+    Each is read once.  ``commits`` are already loaded; others are read.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class History:
         return self._files[ref.file]
 
     def _is_ours(self, version: Version) -> bool:
-        """Return whether this line of commits contains that very one.
+        """Return whether this line of commits contains that commit.
 
         It is not if its file was deleted, as that can no longer be checked.
         """
@@ -119,7 +119,7 @@ class History:
         """Return the entries that bring ``group`` from ``version`` to ``batch``.
 
         A version that is ahead, older than the snapshot in force, or of a line of commits that was
-        rolled back counts for nothing: the group begins again at the snapshot.
+        rolled back is ignored: the group restarts from the snapshot.
         """
         if self.batch < 0:
             return Missing(version != NOTHING, False, [], 0)

@@ -1,10 +1,10 @@
-"""The lease of the run that leads: a file that it rewrites, so that a standby sees that it lives.
+"""Lease of the leading run: a file it rewrites as a sign of life.
 
 Where it runs: driver; the run that leads writes, standbys read.
 
-The invariant: the lease says when to try a take-over, never who may.  What it says may be old,
-torn, or of a run that does not know yet that it was taken over: a standby that tries for nothing
-claims the checkpoint (`state.log.owners`), and the run that it disturbed ends without harm.
+The invariant: the lease determines when to try a take-over, never which run may. Its content may be
+old, torn, or of a run that was taken over unawares: a standby that tries needlessly claims the
+checkpoint (`state.log.owners`), and the disturbed run ends without harm.
 
 No clock of another host is read.  The lease has a number that changes; the standby measures with
 its own monotonic clock for how long it has not.  The file is written in place and not synced, as it
@@ -34,7 +34,7 @@ _BYTES = 2048  # fixed, so that a shorter text leaves nothing of a longer one
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The last statement of a run about itself."""
+    """A run's last lease."""
 
     epoch: int
     owner: str = ""  # in words

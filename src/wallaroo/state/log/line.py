@@ -1,13 +1,13 @@
-"""The line of commits: which files of ``commits/`` count.
+"""Line of commits: the files of ``commits/`` that count.
 
 Where it runs: driver and workers; pure but for ``read_line``.
 
-Two runs may write commits at a time: one that owns the checkpoint, and one that does not know yet
-that it owns it no longer.  Files of commits are named by number and epoch of the run that wrote
-them, so none is ever overwritten; the line says for each number whose commit counts.  It is a tuple
-of pieces (first number, epoch), each of which lasts until the next one begins.  Every run writes
-the line that it continues into its claim before it acts on it; the newest claim that has a line is
-the one that counts.  Files without an epoch are of the format before, epoch 0.
+Two runs may write commits concurrently: the owner of the checkpoint, and one that has not yet
+learned that it lost ownership.  Files of commits are named by number and epoch of the run that
+wrote them, so none is ever overwritten; the line says for each number whose commit counts.  It is a
+tuple of pieces (first number, epoch), each of which lasts until the next one begins.  Every run
+writes the line that it continues into its claim before it acts on it; the newest claim that has a
+line is the one that counts.  Files without an epoch are of the format before, epoch 0.
 
 With the line, at the start and at the end of a run, the newest commit on it is noted: a log that
 ends before that one has lost commits, also if it is empty.  The note is of one checkpoint, as
@@ -63,7 +63,7 @@ class Line:
 
     pieces: tuple[tuple[int, int], ...] = ((0, 0),)
     view: int = 0
-    last: int = NO_BATCH  # the newest commit there was, of this checkpoint
+    last: int = NO_BATCH  # the newest commit of this checkpoint
     checkpoint: str = ""
 
     def epoch_of(self, batch: int) -> int:

@@ -3,18 +3,18 @@
 Where it runs: driver, at the start of a run or command.
 
 A claim is the file ``owners/<epoch>``, created exclusively with a number above all others.  Then
-the names of all earlier claims get the suffix ``.over``, by which their runs learn that they are
-(`durable.ownership`).  After that the log is read, and the line that the run continues is added to
-its claim (`state.log.line`); with that line on disk, and the claim still held, the run begins to
-act.
+all earlier claims are renamed with the suffix ``.over``, from which their runs learn that they are
+over (`durable.ownership`).  After that the log is read, and the line that the run continues is
+added to its claim (`state.log.line`); with that line on disk, and the claim still held, the run
+begins to act.
 
 The invariants:
 
 * Nothing is reported to others, and nothing deleted, between the claim and a line that is on disk
   while the claim is held.
-* What an earlier run reported it had written before, and it asked in between; so its commit was
-  there when the claim came, and is on the line.  What it writes after the claim has a name of its
-  own, and is on no line: it learns that when it asks, and reports nothing.
+* An earlier run writes a commit, checks its claim, then reports; so a reported commit existed
+before the new claim and is on the line. Its later commits have other names and are on no line: its
+next check shows that, and it reports nothing.
 * A claim is read under whatever name it has, and deleted only by a run whose own line is on disk.
   So a line that a run acted on is never lost, however many runs begin at once and die.
 * A number is used once: who created a claim below another one, because it was held up between the

@@ -5,10 +5,9 @@ These groups write all their entries.
 Where it runs: driver, workers for the files.
 
 The groups with the oldest snapshots are next.  A snapshot is as large as its group's state, however
-little of that has changed, so the log has to pay for it: ``PAID`` bytes of snapshots for each byte
-of deltas.  So the log is at most about half as large as the state, and what is written follows what
-changes.  A group without a snapshot, or whose last one lies many commits back, writes one in any
-case.
+little has changed, so the log pays for it: ``PAID`` bytes of snapshots per byte of deltas. So the
+log is at most about half as large as the state, and writes are proportional to changes.  A group
+without a snapshot, or with one many commits old, writes one in any case.
 """
 
 from __future__ import annotations

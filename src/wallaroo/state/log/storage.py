@@ -30,7 +30,7 @@ WAYS_OUT = (
 
 
 class Content(Protocol):
-    """The bytes of a file, of which parts may be read when they are needed."""
+    """Bytes of a file, whose parts may be read on demand."""
 
     def __len__(self) -> int: ...
 

@@ -4,15 +4,15 @@ Where it runs: the replica, a process of its own on the second host; a thread fo
 
 The invariants:
 
-* *Write, then ask, then answer.*  What is answered is on disk, and the copy was owned by the run
-  that sent it after it was written.  The claim is in the copy (`state.log.owners`), so a run that
-  starts on the copy ends this at once, whatever this process knows of it.
-* Requests of one run are carried out beside each other; those of the run before it have ended, or
-  will be refused, when another one begins.
+* *Write, check, answer.* Acknowledged data is on disk, and the sending run still owned the copy
+after the write. The claim is in the copy (`state.log.owners`), so a run that starts on the copy
+ends this at once, even unnoticed by this process.
+* Requests of one run are executed concurrently; those of an earlier run have ended, or will be
+rejected, when another one begins.
 * The lock `KEEPING` is held until no request is under way any more.  A run that takes the copy over
   waits for it, so nothing is written here after it began.
-* What is stated to be here is on disk.  A file whose sync failed is not stated: a second sync would
-  not report what the first one lost.
+* Files reported as present are on disk. A file whose sync failed is not reported: a second sync
+would not reveal what the first one lost.
 * A copy counts once it has `format.json`, which comes last.
 """
 
@@ -100,7 +100,7 @@ class Keeper:
         self._report_at = 0.0  # monotonic: trouble with the disk
         # a sync failed, so these have to be sent again as a whole
         self._doubtful: set[Path] = set()
-        self._over = ""  # why this is no longer a copy
+        self._over = ""  # reason why this is no longer a copy
 
     def _own_claim(self) -> Claim | None:
         """Return the claim of the run that the folder is a copy of; None for an empty one."""
@@ -346,7 +346,7 @@ class Keeper:
             self._path(name).unlink(missing_ok=True)
 
     def _do_begin(self, payload: bytes) -> None:
-        """Let the run's line count from now on."""
+        """Make the run's line count from now on."""
         claim = self._claim
         assert claim is not None
         before = list(lines_in(self._content_of(claim)))

@@ -1,10 +1,10 @@
-"""A run's side of its checkpoint's copy on a second host.
+"""Run side of a checkpoint's copy on a second host.
 
 The invariants:
 
 * A commit counts once the replica has answered that it, and all files that it names, are on its
   disk, and that this run owns the copy.  The folder is ahead by one commit at most.
-* Without an answer this waits; it returns in no other way but the end of the run.
+* Without an answer it waits until the run ends.
 * A connection begins with a comparison of the files, so nothing depends on what was sent before.
   New files come first, then commits, then the line of the claim, then `format.json`, at last
   deletions.
@@ -179,7 +179,7 @@ class Replicator:
 
         self._asked(lambda link: None, is_ending)
         _log.info(
-            "the copy at %s is as the checkpoint is (epoch %d)",
+            "the copy at %s matches the checkpoint (epoch %d)",
             self.replica.place,
             self.replica.epoch,
         )
@@ -229,13 +229,13 @@ class Replicator:
 
     @property
     def waiting_for(self) -> str:
-        """Return in words that the copy confirms nothing; empty if it does."""
+        """Return a message that the copy confirms nothing; empty if it does."""
         outage = self._outage
         return outage.cause if outage.is_late else ""
 
     @property
     def silent_s(self) -> float:
-        """Return for how many seconds the copy has confirmed nothing; 0 if it does."""
+        """Return the seconds since the copy last confirmed, or 0 if it does."""
         return self._outage.seconds
 
     # -- the link
@@ -284,7 +284,7 @@ class Replicator:
             self._link = None
 
     def _connected(self) -> ReplicaLink:
-        """Return a link to a copy that is as the folder is."""
+        """Return a link to a copy that matches the folder."""
         link = ReplicaLink(self.replica, "run")
         try:
             self._files.bring_up(link, is_new=not link.hello["is_whole"])
@@ -328,7 +328,7 @@ class Replicator:
 
 
 class _LeaseSender:
-    """The connection by which a run's lease travels to the copy."""
+    """Connection that carries a run's lease to the copy."""
 
     def __init__(self, path: Path, replica: Replica):
         self._path = path

@@ -4,9 +4,9 @@ The invariants:
 
 * ``create`` never replaces an object.  `TakenKeyError` and `NoAnswerError` decide nothing: a store
   reports a conflict for an object that does not exist (S3's 409), and a request whose answer was
-  lost may have been carried out.  Who creates reads the object then, and compares its identity.
+  lost may have been carried out.  The creator then reads the object and compares its identity.
 * The client's threads do not survive a fork, and it would hang in the child.  So a client is used
-  only by the process that made it.
+only by the process that created it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Answer = TypeVar("Answer")
 
 
 class NoAnswerError(Exception):
-    """A request with an unknown outcome: there was no answer, or the store is overloaded.
+    """Error for a request with an unknown outcome: no answer, or an overloaded store.
 
     ``is_reached``: the store is there, as it has answered by a status that passes.
     """
@@ -44,7 +44,7 @@ class NoAnswerError(Exception):
 
 
 class TakenKeyError(Exception):
-    """The store's statement that an object exists, which may be wrong."""
+    """The store's claim, possibly wrong, that an object exists."""
 
 
 class ObjectStore(Protocol):
@@ -104,7 +104,7 @@ class CloudObjects:
             "connect_timeout": "5 s",
             "allow_http": allow_http,  # stated here, as these options replace the environment's
         }
-        # our own loop tries again: only it knows whether a request was carried out
+        # our own loop retries: only it knows whether a request was carried out
         retries = {"max_retries": 0, "retry_timeout": timedelta(seconds=REQUEST_S)}
         from_url: Any = obstore.store.from_url
         try:

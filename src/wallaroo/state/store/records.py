@@ -1,10 +1,10 @@
-"""The form of an object of a checkpoint's log, and of an image.
+"""Format of the objects of a checkpoint's log, and of images.
 
 Where it runs: pure (bytes in, bytes out).
 
 An object is a line of facts (version, length and crc32 of the head), the head as JSON, then the
-contents of the files that it carries, one after the other.  Large files are objects of their own
-(``files/<name>``): then the head has only their sizes and checksums.
+contents of its files.  Large files are objects of their own (``files/<name>``): then the head has
+only their sizes and checksums.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Head:
     epoch: int  # the number of the run's fence among all fences
     checkpoint: str
     owner: str = ""  # the run in words
-    parent: str = ""  # the id of the object before
+    parent: str = ""  # the id of the previous object
     image: str = ""  # the key of the newest image
     since: int = 0  # the number that the image covers, or of the fence that started afresh
     commits: tuple[str, ...] = ()  # as JSON; snapshots are null if they are those before

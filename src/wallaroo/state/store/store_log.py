@@ -3,24 +3,25 @@
 Layout::
 
     log/<number>           fences, commits and ends of runs: one sequence, without a gap at its end
-    images/<number>.<run>  what the commits up to a number come to
+    images/<number>.<run> the state after the commits up to a number
     files/<name>           large files that commits and images name
-    swept/<number>         there before anything right after the fence of this number is deleted
+    swept/<number> present before anything right after this fence is deleted
 
 The invariants:
 
 * *A number is written once*, by create-if-absent.  A run owns the log from its fence on: the next
   run's fence takes the number that the former run would write next.  So of two runs one commits,
   and the other finds its number taken.  No clock, and no list, decides.
-* *Fences are never deleted*, so the number after a run's last commit stays taken for ever.
+* *Fences are never deleted*, so the number after a run's last commit stays taken forever.
 * *Other objects are deleted in the order of their numbers*, and only those that an announced image
-  covers.  A run whose fence came so late that the number had been used and deleted learns that: the
-  object before it is gone, or if that is a fence, marked as swept.  It fences again, and readers
-  tell such a fence by the same.
-* *Unknown is read back.*  After a lost answer, a timeout or a conflict the object is read, and its
-  identity compared: ours, another's, or none, and then the same bytes are written again.
-* *Listed, then asked, then deleted.*  What housekeeping deletes was listed before the object that
-  announces its image was created; so it is not the next owner's.
+  covers.  A run whose fence came so late that the number had been used and deleted detects it: the
+  previous object is gone, or if that is a fence, marked as swept. It fences again, and readers
+  recognize such a fence in the same way.
+* *Unknown outcomes are read back.*  After a lost answer, a timeout or a conflict the object is
+read, and its identity compared: ours, another's, or none, and then the same bytes are written
+again.
+* *List, check, delete.* Housekeeping deletes only objects listed before the object that announces
+its image was created, so none of the next owner's.
 * Between the start and the end of a run objects are created, and nothing is listed, renamed or
   replaced, but by housekeeping (lists) and in ``swept/`` (the same bytes again).
 """
@@ -170,7 +171,7 @@ class StoreLog:
         return None if content is None else self._record(number, content)
 
     def _record(self, number: int, content: bytes) -> Record:
-        """Return the object of a number.  Raises CheckpointError: damaged, or another one's."""
+        """Return the object of a number. Raises CheckpointError if damaged or another object's."""
         key = _key(number)
         record = decode(content, f"{self.url}/{key}")
         if record.head.number != number:
@@ -180,7 +181,7 @@ class StoreLog:
         return record
 
     def probe(self) -> None:
-        """Raise PeerError unless the store answers, and keeps conditions.
+        """Raise PeerError unless the store answers and honours conditions.
 
         It creates an object twice, replaces it on the condition of a version that it never had, and
         deletes it.
@@ -231,7 +232,7 @@ class StoreLog:
         raise self._changing()
 
     def _numbers(self) -> list[int]:
-        """Return the listed numbers, without the names of what a server has half written."""
+        """Return the listed numbers, without half-written objects."""
         return [int(name) for name in self.names(LOG) if name.isdigit()]
 
     def _is_last(self, head: Head) -> bool:
@@ -251,7 +252,7 @@ class StoreLog:
     def _is_followed(self, head: Head) -> bool:
         """Return whether the number after this object's was used, and that object is deleted.
 
-        Then this one is, too, unless it is a fence; a fence that came too late may have its number.
+        Then this one is deleted as well, unless it is a fence; a late fence may have its number.
         """
         if head.kind is not Kind.FENCE:
             there = self.read(head.number)
@@ -401,7 +402,7 @@ class StoreLog:
     # -- housekeeping
 
     def put_image(self, head: Head, file: Path) -> Listed:
-        """Store an image; return what may be deleted once it is announced."""
+        """Store an image; return the objects to delete once it is announced."""
         self._asked(lambda: self._objects.put(image_key(head), file))
         return Listed(self._numbers(), self.names(IMAGES), self.names(FILES))
 

@@ -2,15 +2,15 @@
 
 The invariants:
 
-* A commit counts after the store has answered that it holds it, with every file that it names.  The
+* A commit counts once the store has confirmed it and every file that it names.  The
   folder is ahead by one commit at most, on which the next batch is computed meanwhile; a start
   takes the store's commits, whatever the folder's are.
 * The folder's files are used only if the last fence of the log is of a run that used this folder;
-  `CACHE` notes these runs before they fence.  Else another run sent output since, of which this
-  folder knows nothing: everything but the spools is emptied and read from the store.
-* A commit carries the sinks' notes of what has left, as they are before its own output leaves.
-  An image has all of the sinks' files, in an order in which a sink that sends meanwhile leaves
-  nothing out: staged output first, then the lists of what waits, then the notes.
+  `CACHE` notes these runs before they fence.  Otherwise another run has sent output unknown to this
+  folder: everything but the spools is cleared and read from the store.
+* A commit carries the sinks' notes of sent output, as of before its own output is sent.
+  An image has all of the sinks' files, in an order that stays complete while a sink sends: staged
+  output first, then the lists of what waits, then the notes.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def checkpoint_folder(place: str) -> Path:
 
 
 class StoredCheckpoint:
-    """One run's use of a checkpoint in an object store; the order of calls is that below."""
+    """One run's use of a checkpoint in an object store; call methods in order."""
 
     def __init__(self, log: StoreLog, root: Path, tuning: Tuning = DEFAULT):
         self._log = log
@@ -135,7 +135,7 @@ class StoredCheckpoint:
 
     @property
     def last_owner(self) -> str:
-        """Return in words the run that owned the log last, after `look`."""
+        """Describe the run that owned the log last, after `look`."""
         return self._past.newest.head.owner if self._past else ""
 
     @property
@@ -303,7 +303,7 @@ class StoredCheckpoint:
 
     @property
     def waiting_for(self) -> str:
-        """Return in words that the store does not answer; empty if it does."""
+        """Return a message that the store does not answer; empty if it does."""
         return self._log.waiting_for
 
     def require(self) -> None:
@@ -344,7 +344,7 @@ def cached_url(root: Path) -> str:
 
 
 class _OwnerQuestion:
-    """The question whether this run owns the log, at intervals and in a thread of its own."""
+    """Periodic check, in its own thread, that this run owns the log."""
 
     def __init__(self, every_s: float):
         self._every_s = every_s
@@ -352,11 +352,11 @@ class _OwnerQuestion:
         self._asking: Future[None] | None = None
 
     def answered(self) -> None:
-        """Note an answer that is as good."""
+        """Record an equivalent answer."""
         self._asked_s = time.monotonic()
 
     def require(self, ask: Callable[[], None]) -> None:
-        """Raise what the last question raised; begin the next one if it is time for it."""
+        """Raise the last check's error; start the next check if it is due."""
         asked = self._asking
         if asked is not None:
             if not asked.done():
@@ -507,7 +507,7 @@ def _notes(root: Path) -> dict[str, bytes]:
 
 
 def _outbox(root: Path) -> dict[str, bytes]:
-    """Return the files of the sinks, in the order of this module's invariants."""
+    """Return the sinks' files in the order of this module's invariants."""
     return _contents_of(root, sorted(outbox_files(root), key=lambda path: (rank_of(path), path)))
 
 

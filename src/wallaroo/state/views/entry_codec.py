@@ -3,11 +3,11 @@
 Where it runs: pure (workers).
 
 The invariant: a stored value begins with the CRC-32 of the rest, seeded by the CRC-32 of its LMDB
-key.  So a damaged value, a damaged key and a value under another key are all noticed.
+key.  So a damaged value, a damaged key and a value under another key are all detected.
 
 Order: LMDB keeps entries by key group, then step, then the bytes of the key.  Keys of up to
 ``KEY_BYTES_MAX`` bytes are stored as they are and therefore in order; longer ones are stored under
-their digest, whose order means nothing.  Among encoded keys (`engine.keys`) str keys are in the
+their digest, whose order is meaningless.  Among encoded keys (`engine.keys`) str keys are in the
 order of their code points and bytes keys in theirs; the text of an int is not in numeric order.
 """
 

@@ -10,12 +10,12 @@ The invariants:
   pages would end the process (SIGBUS).
 * A process that dies by a signal of its own (SIGBUS, SIGSEGV, SIGABRT) while it uses a view leaves
   a report in the view's folder; the next process that opens the view removes the whole view, once.
-* Removing a view, or a part of it, is always allowed: it is a copy, and is built again from the
-  log.  A process that has it open keeps reading the files that it opened, and notices at its next
-  task that they were removed.  So does a thread: an environment whose files were removed is closed
-  when nothing reads it any more.
-* An environment is open once per process, and no longer than its files exist, or than there is room
-  for it: a process of a session that outlives its runs would run out of addresses.
+* Removing a view, or a part of it, is always allowed: it is a copy and is rebuilt from the log.  A
+process that has it open keeps reading the files that it opened, and notices at its next task that
+they were removed.  So does a thread: an environment whose files were removed is closed when nothing
+reads it any more.
+* An environment is open once per process, and only while its files exist and there is room: a
+process of a session that outlives its runs would run out of address space.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from wallaroo.errors import PeerError
 
 MAP_BYTES_MAX = 1 << 36  # virtual address space per shard, not memory and not disk
 OPEN_MAX = 512  # a quarter of the addresses that a process has on most systems
-UNUSED_REFERENCES = 2  # the one of `_Open`, and that of the question
+UNUSED_REFERENCES = 2  # those of `_Open` and of the check itself
 DATA = "data.mdb"
 HEADER_PAGES = 2
 # a file is replaced if it has more than PAGES_MIN pages, and more than FREE_TIMES_MAX times those
@@ -139,7 +139,7 @@ def _forget_removed() -> None:
 
 
 def _make_room(view: Path, open_max: int) -> None:
-    """Close environments of other views, the ones opened first, that nothing reads."""
+    """Close unused environments of other views, oldest first."""
     for path in [path for path in _open if path.parent != view]:
         if len(_open) < open_max:
             return
@@ -189,7 +189,7 @@ def _lmdb(path: Path) -> lmdb.Environment:
 
 
 def _is_whole(environment: lmdb.Environment, size: int, page_bytes: int) -> bool:
-    """Return whether the file has all pages its header counts (the header is two of them)."""
+    """Return whether the file has all pages that its header counts (including two header pages)."""
     if size < HEADER_PAGES * page_bytes:
         return False
     return bool(size >= (environment.info()["last_pgno"] + 1) * page_bytes)

@@ -1,6 +1,6 @@
 """The view: a host's LMDB copy of committed state.
 
-Where it runs: worker.  With it, a worker need not read the log.
+Where it runs: worker.  It saves workers from reading the log.
 
 The invariants of the view:
 
@@ -262,7 +262,7 @@ class View:
         shard = self._shard(group)
         try:
             return _range(self._reads[shard], low, high, limit)
-        except (KeyError, *_DAMAGE):  # the shard is not open, or to be built again
+        except (KeyError, *_DAMAGE):  # the shard is not open, or needs a rebuild
             return self._with_repair(shard, lambda: _range(self._read_in(shard), low, high, limit))
 
     def close(self) -> None:
@@ -273,12 +273,12 @@ class View:
 
 
 def _is_of_disk(error: lmdb.Error) -> bool:
-    """Return whether a disk caused it; LMDB reports a write for half of which there was room so."""
+    """Return whether a disk caused it; LMDB reports partial writes this way."""
     return isinstance(error, lmdb.DiskError) or str(error).endswith(os.strerror(errno.EIO))
 
 
 def _careful_get(read: lmdb.Transaction, stored: bytes) -> bytes | None:
-    """Look an entry up.
+    """Look up an entry.
 
     Raises _DamagedError if its value is damaged, or, if it is missing, a neighbour's key or value
     is: that may be the entry itself under a damaged key.
@@ -297,7 +297,7 @@ def _careful_get(read: lmdb.Transaction, stored: bytes) -> bytes | None:
 
 
 def _check(cursor: lmdb.Cursor) -> tuple[bytes, bytes | None]:
-    """Return key and value at a cursor; None in place of a value that is a group's version."""
+    """Return key and value at a cursor; None for a group's version entry."""
     key, found = cast(tuple[bytes, bytes], cursor.item())
     if key.startswith(VERSIONS):
         return key, None
@@ -320,7 +320,7 @@ def _check_around(cursor: lmdb.Cursor) -> None:
 def _each(
     read: lmdb.Transaction, bounds: Iterable[tuple[bytes, bytes]]
 ) -> list[tuple[bytes, bytes, bytes]]:
-    """Return the entries behind each bound and its prefix; seek only what does not come next.
+    """Return the entries behind each bound and its prefix; seek only if it is not the next one.
 
     Raises _DamagedError as ``_careful_get`` does.
     """

@@ -2,8 +2,8 @@
 
 Where it runs: driver, workers.
 
-The invariant: a view is read and unpickled, so it lies in a folder that only this user can write
-to; one that another user made beforehand is refused.  A view is removed only by its own user, and
+The invariant: a view is read and unpickled, so it is in a folder that only this user can write to;
+one created by another user beforehand is rejected.  A view is removed only by its own user, and
 only while no process has it open.
 """
 
@@ -41,7 +41,7 @@ def use_view(base: Path, worker: str, checkpoint: str) -> Path:
     """Return ``worker``'s view of ``checkpoint`` under ``base``.
 
     It is made private and marked as in use by this process; this user's views under ``base`` that
-    are no longer of use are removed.
+    are no longer useful are removed.
 
     Raises PeerError if a folder belongs to another user.
     """

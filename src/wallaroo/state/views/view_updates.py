@@ -50,8 +50,8 @@ def apply_commits(
 ) -> CatchUp:
     """Bring key groups to the history's version; return the cost.
 
-    Transactions are bounded, but for their last group: LMDB holds the pages that one changes in
-    memory, and keeps that for the next one.
+    Transactions are bounded, but for their last group: LMDB holds the pages changed by one in
+    memory, and keeps that memory for the next.
     """
     done = CatchUp()
     left = deque(groups)
@@ -93,7 +93,7 @@ def place_of(group: int) -> bytes:
 def _version(mark: bytes) -> Version:
     try:
         return Version(_VERSION.unpack_from(mark)[0], mark[_VERSION.size :].decode())
-    except (struct.error, UnicodeDecodeError):  # damaged: it equals no commit's
+    except (struct.error, UnicodeDecodeError):  # damaged: it matches no commit
         return Version(0, "")
 
 
