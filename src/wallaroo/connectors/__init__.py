@@ -1,4 +1,4 @@
-"""The systems at the ends of pipelines: a folder for each, and the table of their public names.
+"""Connectors: a folder per external system, and the table of public names.
 
 Where it runs: everywhere.  Importing it loads none of them: ``wallaroo.sources`` and
 ``wallaroo.sinks`` load a name at its first use, and with it the system's client library.

@@ -1,4 +1,4 @@
-"""Changes that sinks with keys apply besides rows: deletions, and the keys of both.
+"""Deletions and keys, for sinks with keys.
 
 Where it runs: encoders return them in workers; pure.
 """
@@ -66,7 +66,7 @@ def require_key(
     """Raise ValueError if a value of a key is None, or NaN, which most systems equal to nothing."""
     for name, value in zip(names, values, strict=True):
         if value is None or (value != value and not takes_nan):
-            raise ValueError(f"column '{name}' is of the key, and is {value}")
+            raise ValueError(f"key column '{name}' is {value}; a key needs a value")
 
 
 def row_with(output: Any, names: tuple[str, ...]) -> dict[str, Any]:

@@ -180,7 +180,7 @@ class SinkCommitter(ABC):
 
 
 class SinkConfig(ABC):
-    """A sink as users configure it; picklable.  Subclasses are frozen dataclasses in ``sinks/``."""
+    """Picklable configuration of a sink; subclasses are frozen dataclasses."""
 
     kind: ClassVar[str] = "sink"
     can_roll_back: ClassVar[bool] = False  # whether its committer has `rollback`
@@ -218,7 +218,7 @@ class SinkConfig(ABC):
 
     @property
     def staged_form(self) -> str:
-        """Return in words what decides how staged output is read, beside ``columns``.
+        """Describe how staged output must be read, besides ``columns``.
 
         Checkpoints note it; while output waits, a sink of another form is refused.
         """
@@ -226,7 +226,7 @@ class SinkConfig(ABC):
 
     @property
     def written_form(self) -> str:
-        """Return in words what its files hold, or "" if it writes none; checkpoints note it."""
+        """Describe the content of its files, or "" if it writes none; checkpoints note it."""
         return ""
 
     @property

@@ -225,8 +225,8 @@ def read_staged(folder: Path, token: StagedToken) -> Staged:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:
         raise CheckpointError(
-            f"Staged output {path} cannot be read: {error}. It was committed, so it cannot be made "
-            f"again. {WAYS_ON}"
+            f"Staged output {path} cannot be read: {error}. It was committed, so it cannot be "
+            f"produced again. {WAYS_ON}"
         ) from error
     return _parsed(memoryview(mapped), token, str(path))
 

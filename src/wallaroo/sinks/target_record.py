@@ -1,4 +1,4 @@
-"""The records in an outbox of its sink's target and last output.
+"""Outbox records of a sink's target and last output.
 
 Where it runs: driver.
 

@@ -1,4 +1,4 @@
-"""Two sources as one: the first is read to its end, then the second from an exact boundary on.
+"""Two sources as one, with an exact boundary.
 
 Where it runs: the configuration travels; the driver plans, workers read.
 
@@ -10,7 +10,7 @@ The invariants:
 
 * The boundary is found when an application without a commit begins, and is part of each position
   from then on: what comes to the second part meanwhile is after it, whenever it is read.
-* The border is passed in a batch of its own, by `reconcile`: no batch reads in both parts.
+* The boundary is passed in a separate batch, by `reconcile`: no batch reads from both parts.
 * A part's partitions are its own: those of the first, ``1/…``, hold no watermark back once it is
   read.  Until then no watermark passes the boundary's time: so no event of the second part is late
   because of the first.

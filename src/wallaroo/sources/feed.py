@@ -38,7 +38,7 @@ class FrameRun(NamedTuple):
     resume: bytes
     pause_s: float = 0.0  # before the next poll
     stored: Callable[[], None] | None = None  # called once the frames are on disk
-    problem: str = ""  # why no events arrive at the moment, for the status
+    problem: str = ""  # why no events currently arrive, for the status
     is_away: bool = False  # not connected yet: nothing can come
     skipped: int = 0  # events that were lost before these, and are left out
     # whether everything that the other system held when the feed was opened has been returned;

@@ -2,9 +2,9 @@
 
 Where it runs: everywhere; pure.
 
-The invariant: numbers mean the same only in the log that assigned them.  So a position has the
-facts of the log that it was taken in, and they are compared; one without them, from an earlier
-version, adopts those of the present.  A text has to stay the same, a number may only grow.
+The invariant: offsets are meaningful only in the log that assigned them. So a position carries that
+log's facts, which are compared; one without them, from an earlier version, adopts the present ones.
+A text must stay the same, a number may only grow.
 """
 
 from __future__ import annotations

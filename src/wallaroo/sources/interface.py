@@ -35,7 +35,7 @@ else:
 
 
 class FedBy(Enum):
-    """The party that fills the log of a source."""
+    """Writer of a source's log."""
 
     CLIENTS = "clients"  # clients of a port: the ingress writes a spool
     FEEDER = "feeder"  # a process of its own, which runs the source's feed, writes a spool
@@ -110,7 +110,7 @@ class SourceConfig(ABC, Generic[Event]):
 
     @property
     def exclusive(self) -> str:
-        """Describe what the other system gives to one application only; empty if nothing."""
+        """Describe the resource that only one application may read; empty if none."""
         return ""
 
     @property

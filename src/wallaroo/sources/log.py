@@ -16,8 +16,8 @@ The invariants of a source log:
   partition be read by an earlier piece.
 * If partitions end in a log with one order, `read` states where: before the event that follows.
 * Everything before `head` can be read: it is on disk, or committed in the system that keeps it.
-* A backlog is a difference per partition, never one of sums: a partition that is gone does not hide
-  what waits in another.
+* A backlog is computed per partition, never from sums: a missing partition does not hide another's
+backlog.
 * `committed` reports that a batch is committed, and that nothing before an older position will be
   read again; a log may forget it then.
 """
@@ -43,9 +43,9 @@ REJECTED = "source_rejected_connections"
 class Position:
     """A place in a log, and the number of events before it.
 
-    ``place`` is whatever the log can find again, JSON-able: a byte, an offset per partition.
-    ``events`` counts the events that an application has received up to the position, and never
-    decreases; a log that cannot count exactly reports an upper bound (transaction markers and
+    ``place`` is a JSON-able value by which the log finds the place: a byte, an offset per
+    partition. ``events`` counts the events that an application has received up to the position, and
+    never decreases; a log that cannot count exactly reports an upper bound (transaction markers and
     compaction take Kafka offsets that hold no event).
     """
 
@@ -75,7 +75,7 @@ def to_stored(positions: Mapping[str, Position]) -> dict[str, list[Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The present end of a log, and its state for people."""
+    """Present end of a log, and its state for display."""
 
     position: Position
     is_ended: bool = False  # no more events will come
@@ -239,7 +239,7 @@ class SourceLog(ABC):
         """Return the end of a batch that read the only ranges of some partitions incompletely."""
         raise InternalError("a range was cut short of a log whose ranges are not")
 
-    def prefetch(self, part: Range) -> None:  # noqa: B027  # a log may have everything at hand
+    def prefetch(self, part: Range) -> None:  # noqa: B027  # a log may have everything available
         """Begin to fetch a range that `read` is about to be called with, without waiting."""
 
     def partitions(self, position: Position) -> frozenset[str] | None:

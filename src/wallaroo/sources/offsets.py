@@ -1,4 +1,4 @@
-"""Arithmetic of offsets: sharing a step over partitions, and cutting ranges.
+"""Offset arithmetic: steps over partitions, and ranges.
 
 Where it runs: everywhere; pure.
 """

@@ -96,7 +96,7 @@ class ReplayableSource(SourceConfig[Event]):
         return {}
 
     def warning(self) -> str:
-        """Describe what people should know though the ends are known; empty if nothing."""
+        """Return a warning to show although the ends are known; empty if none."""
         return ""
 
     def is_ended(self) -> bool:

@@ -1,4 +1,4 @@
-"""The common part of sources that serve clients over HTTP: a path, a token, a bound.
+"""Base of sources that serve HTTP clients: path, token, bound.
 
 Where it runs: the configuration travels; the server is a feeder process.
 """

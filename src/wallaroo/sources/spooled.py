@@ -4,9 +4,8 @@ Where it runs: the driver plans with the spool's files; workers read them, or re
 driver's range server.
 
 Batches and pieces end at chunks' boundaries (`spool.places`), unless these are far from the wanted
-place: then inside of a chunk, so that a chunk of slow events is neither the minimum of a batch nor
-one task's work.  Ranges are cut across partitions, which are connections: their events
-have one order.
+place: then inside a chunk, so that a chunk of slow events is neither the minimum of a batch nor one
+task's work.  Ranges are cut across partitions, which are connections: their events have one order.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ def test_a_block_without_a_key_in_a_row_names_the_row(form: str, tmp_path: Path)
     def without_key(numbers: list[int]) -> pa.RecordBatch:
         return pa.RecordBatch.from_pydict({"key": ["a", None], "value": numbers})
 
-    with pytest.raises(wallaroo.UserCodeError, match="column 'key' is of the key, and is None"):
+    with pytest.raises(wallaroo.UserCodeError, match="key column 'key' is None"):
         outputs_of(sink(form, tmp_path, COLUMNS, key="key"), without_key, [1, 2])
 
 

@@ -450,7 +450,7 @@ def test_a_missing_library_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ({"stream": "s"}, Delete("a"), "a Delete needs a sink with key="),
         ({"hash": "h"}, Delete(("a", 1)), r"is not a key of \(field\)"),
         ({"key": "k:{a}"}, {"b": 1}, "the row has no 'a', which is of the key"),
-        ({"key": "k:{a}"}, {"a": None}, "column 'a' is of the key, and is None"),
+        ({"key": "k:{a}"}, {"a": None}, "key column 'a' is None"),
         ({"key": "k:{a}"}, ("a", 1), "a row must be a dict, a dataclass or a named tuple"),
         ({"key": "k:{a}"}, Delete({"b": 1}), r"is not a key of \(a\)"),
         ({"key": "k:{a}"}, {"a": 1, "b": [1]}, "Redis takes bytes, str, int and float"),

@@ -2,10 +2,10 @@
 
 They share the order of checks, and the handling of staged files.
 
-The invariant: what this sink did not write is never truncated, overwritten or taken for its own.
-Every check is made before anything is changed: what is at the target names this checkpoint, this
-sink and a commit of its history, or there is nothing; else the run is refused.  The one exception
-is what a user asks for: ``overwrite=True`` with a checkpoint that has committed nothing.
+The invariant: content that this sink did not write is never truncated, overwritten or mistaken for
+its own. All checks precede any change: the target is empty, or its content names this checkpoint,
+this sink and a commit of its history; otherwise the run is refused. The one exception is explicit:
+``overwrite=True`` with a checkpoint that has committed nothing.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class FileCommitter(SinkCommitter):
 
     @abstractmethod
     def _inspect(self, history: CommitHistory, staged: Sequence[StagedToken]) -> None:
-        """Inspect the target; raise if it cannot be continued.  Changes nothing.
+        """Inspect the target; raise if it cannot be continued.
 
         Changes nothing.  ``staged`` is the output of the last commit.
         """
@@ -91,7 +91,7 @@ class FileCommitter(SinkCommitter):
 
     @abstractmethod
     def _roll_back(self, to: CommitId) -> None:
-        """Move the output back, as far as that has not happened yet."""
+        """Roll the output back, unless already done."""
 
     def recover(self, history: CommitHistory, tokens: Sequence[Any]) -> None:
         """Publish the last commit if it was not finished; remove uncommitted output."""

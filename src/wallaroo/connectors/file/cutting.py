@@ -49,7 +49,7 @@ class LineCutter:
         if self.skips_empty:
             return end, len(self.payloads(part[:end]))
         is_open = end > 0 and part[end - 1] != ord("\n")
-        return end, _newlines_in(part) + is_open  # none comes after the end
+        return end, _newlines_in(part) + is_open  # none follows the end
 
     def payloads(self, part: bytes) -> list[bytes]:
         r"""See ``Cutter``.
@@ -80,8 +80,8 @@ class LineCutter:
 
 
 def _newlines_in(part: bytes) -> int:
-    # `count` compares byte by byte; this takes a quarter of the time in lines of 280 bytes, and no
-    # longer in lines of 20
+    # `count` compares byte by byte; this takes a quarter of the time for lines of 280 bytes, and no
+    # longer for lines of 20
     return len(part) - len(part.replace(b"\n", b""))
 
 

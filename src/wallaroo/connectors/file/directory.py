@@ -5,7 +5,7 @@ Where it runs: driver.
 The invariant: a part appears whole, by rename, under a name that is its identity:
 ``part-<batch>-<writer>-<commit>``.  ``writer`` identifies the checkpoint and the sink, ``commit``
 the commit.  So a part is published if and only if its name is there, and a part of another run, of
-another sink or of a commit that was rolled back is never taken for the one with its number.
+another sink or of a commit that was rolled back is never mistaken for the one with its number.
 ``.committed`` names the writer of the directory while it has no part yet, and states how far it was
 rolled back.
 """
@@ -66,7 +66,7 @@ class DirectoryCommitter(FileCommitter):
     def __init__(self, place: FileTarget):
         super().__init__(place)
         self._marker = DirectoryMarker("", place.sink)
-        self._is_new = True  # whether the marker is to be written before the first part
+        self._is_new = True  # whether to write the marker before the first part
 
     @property
     def _folder(self) -> Path:

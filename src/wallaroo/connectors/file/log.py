@@ -41,10 +41,10 @@ from wallaroo.instrumentation.tuning import DEFAULT
 from wallaroo.sources.log import Head, LogContext, Position, Range, Records, SourceLog
 
 PARTITION = ""  # the only one
-# scanned before they are needed, at least: the lead of the head over planned batches
+# minimum lead of the scan over planned batches
 AHEAD_BYTES = 32 * 1024 * 1024
-# The same, in batches of the newest one's size: a batch takes a quarter of what waits beside the
-# one under way (`admission`), and should find enough to grow.
+# The same, in batches of the newest one's size: a batch takes a quarter of the backlog during the
+# current one (`admission`), and should have room to grow.
 BATCHES_AHEAD = 7
 MARKS_AHEAD_MAX = 16_384  # the bound, in marks
 NAMED_MAX = 5  # files in a warning
@@ -109,7 +109,7 @@ class FileLog(SourceLog):
             )
 
     def _warn_of_earlier(self, place: FilePlace) -> None:
-        """Log that files are new and are not read, as their place in the order was passed."""
+        """Log that new files are not read because their place in the order was passed."""
         files = self._files or ()
         before = index_of(files, place.file)
         if 0 <= place.files_before < before:

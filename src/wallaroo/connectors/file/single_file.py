@@ -3,8 +3,8 @@
 Where it runs: driver.
 
 The invariant: the bytes of a commit are on disk before the sidecar names them.  Bytes after the
-committed length are removed only if they are known: the beginning of the last commit's staged
-output (a crash cut the writing short), or what a rollback began to remove.
+committed length are removed only if identified: the beginning of the last commit's staged output (a
+crash cut the writing short), or what a rollback began to remove.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class SingleFileCommitter(FileCommitter):
                 os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        self._owner.require()  # another run's sidecar is not to go back to this one
+        self._owner.require()  # another run's sidecar must not be replaced by this one
         extended = self._sidecar.extended(End(commit.batch, commit.id, length, tail_digest(tail)))
         self._write_sidecar(extended)
         self._sidecar = extended
@@ -188,7 +188,7 @@ class SingleFileCommitter(FileCommitter):
         size = os.fstat(descriptor).st_size
         if size != length and not self._is_unfinished:
             os.close(descriptor)
-            self._owner.require()  # it may be the run that took over
+            self._owner.require()  # it may have been the run that took over
             raise self._changed(f"it has {size} bytes instead of {length}")
         self._is_unfinished = True
         if size != length:  # else there is nothing to cut, and another run may write there

@@ -11,8 +11,8 @@ The invariants:
 
 * A file does not change once it is there: one whose size differs from that of the first listing
   ends the run, before anything more of it is read.
-* A file that was read to its end may be removed.  Its name stays read, in case that it was only out
-  of sight; the newest `FILES_MAX` of them do.  One removed earlier ends the run.
+* A file that was read to its end may be removed.  Its name stays read, in case that it was only
+temporarily missing; the newest `FILES_MAX` of them do.  One removed earlier ends the run.
 * A file's name is its absolute path; of a relative path, the one it had in the first such folder.
   So a file stays read if the application's folder, with its files, is moved or copied.
 * Each file is a partition, from when it is listed until it is read to its end: so files of one
@@ -38,7 +38,7 @@ from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.sources.log import Head, LogContext, Position, Range, Records, SourceLog
 
 LOOK_S = 1.0  # how long a list of the files remains valid
-EVENT_BYTES = 100  # assumed size of an event, to report how many are waiting
+EVENT_BYTES = 100  # assumed size of an event, to estimate how many are waiting
 PIECE_BYTES_MIN = 64 * 1024  # a smaller part of a file is not worth a task
 PATIENCE_S = 30.0  # how long the start of a run waits for a store that does not answer
 RETRY_S = 1.0

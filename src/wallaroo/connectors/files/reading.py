@@ -4,9 +4,9 @@ Where it runs: workers.
 
 The invariant: a line or a row of CSV belongs to the range in which it begins
 (`wallaroo.protocols.lines`), a row of Parquet to the range in which its row group begins.  So any
-cut of a file into ranges of bytes yields each record once, in order.  A compressed file is one
-range.  A file that ends before the size that it had when it was listed is not at its end: what was
-not read of it must not count as read.
+division of a file into byte ranges yields each record once, in order.  A compressed file is one
+range.  A file that ends before the size that it had when it was listed is not at its end: its
+unread part must not count as read.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def is_whole(name: str) -> bool:
 
 
 class _Complete:
-    """A file that does not seem to end where a store's answer was cut off."""
+    """File that does not mistake a truncated answer of a store for its end."""
 
     def __init__(self, file: Any):
         self._file = file

@@ -85,7 +85,7 @@ class HTTPSession(SlicedSession):
     def deliver(self, part: Slice) -> None:
         """Make one request; raise DeliveryError or urllib3's HTTPError if it is rejected.
 
-        An output that is to be skipped when refused is, alone in its request.
+        An output refused alone in its request is skipped, if so configured.
         """
         config = self._config
         headers = {**self._headers, IDEMPOTENCY_KEY: part.key}
@@ -101,7 +101,7 @@ class HTTPSession(SlicedSession):
         is_accepted = 200 <= answer.status < 300
         body = _begin_of(answer, is_shown=not is_accepted)
         fault_point("http.answer")
-        # the rest of a broken-off response could look like another response
+        # the rest of an aborted response could look like another response
         if self._is_broken_off:
             raise DeliveryError(BROKEN_OFF, is_transient=True)
         if is_accepted:

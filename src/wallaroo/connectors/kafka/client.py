@@ -4,10 +4,9 @@ Where it runs: driver and workers.  It imports confluent-kafka, which is optiona
 open a Kafka source or sink.
 
 The invariant: no Python code runs in a thread of librdkafka.  Its administration client calls
-Python from such a thread; whatever the garbage collector frees there, another client included, is
-freed in a thread that may not do it, and the process dies (confluent-kafka-python, pull request
-2129).  A consumer's blocking calls answer the same queries, but for topics' ids
-(`wallaroo.connectors.kafka.topic_ids`).
+Python from such a thread; if the garbage collector frees another client in that thread, the process
+dies (confluent-kafka-python, pull request 2129).  A consumer's blocking calls answer the same
+queries, but for topics' ids (`wallaroo.connectors.kafka.topic_ids`).
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ FETCH_BACKOFF_MS = 5
 QUEUE_KBYTES = 16 * 1024  # fetched ahead, per consumer
 QUEUE_MESSAGES_MIN = 100_000
 EVENTS_MAX = 100  # a client's errors, kept for a request
-UNUSED_GROUP = "wallaroo-unused"  # the client wants a group; nothing is committed to this one
+UNUSED_GROUP = "wallaroo-unused"  # the client requires a group; nothing is committed to this one
 # times with a meaning of their own in the protocol (ListOffsets request)
 FIRST = -2
 NEXT = -1
@@ -124,7 +123,7 @@ REFUSALS = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 
 
 def is_transient(error: KafkaError) -> bool:
-    """Return whether the same request may succeed later by itself."""
+    """Return whether retrying the same request may succeed."""
     return error.code() in PASSING or error.retriable()
 
 

@@ -10,9 +10,9 @@ The invariants, for ``delivery="exactly-once"``:
   knows of every transaction whether it was committed, even if its confirmation never came.
 * The transactional id belongs to the checkpoint and the sink.  A newer session fences older ones
   before its first transaction: the broker refuses the records of a forgotten process.  A session
-  that finds a commit in the ledger waits with that until it has output: its committer refuses an
+  that finds a commit in the ledger postpones fencing until it has output: its committer refuses an
   older copy of the checkpoint first, which must not end the run of the original.  A late request of
-  a session that this run gave up may fence its successor (``connectors/kafka/fencing.py``).
+  a session that this run abandoned may fence its successor (``connectors/kafka/fencing.py``).
 * librdkafka's `send_offsets_to_transaction` ignores its timeout: it may never return if the
   group's coordinator was lost in the transaction (its issue 5456).  No session can end that; so the
   committer abandons the session and opens another one, which fences it.

@@ -3,10 +3,10 @@
 Where it runs: driver; pure.  The system is called by one thread at a time, or by one that
 hangs and the one that replaced it.
 
-A session that was given up may have a request on its way (InitProducerId), which brokers that hung
-carry out when they resume: that fences the session that has replaced it, in the words in which
-another process would.  A fence is retried if a session was given up before; another process's
-output is found then by the ledger, which the next session compares.
+An abandoned session may have a request in flight (InitProducerId), which hung brokers execute when
+they resume: that fences the session that replaced it, with the same error as another process would.
+So a fence is retried if a session was abandoned before; the next session detects another process's
+output in the ledger.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class OwnSessions:
         self._retries = RETRIES_MAX
 
     def begin(self) -> None:
-        """Note that a session is being opened.  One that did not end in order was given up."""
+        """Record that a session is being opened. One that did not end normally was abandoned."""
         if self._is_open:
             self._doubt_until = float("inf")
         self._is_open = True

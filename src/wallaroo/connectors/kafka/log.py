@@ -4,9 +4,9 @@ Where it runs: the driver queries heads, workers read ranges.
 
 The invariants:
 
-* The progress of an application is in its commits alone.  The offsets that are committed to the
-  consumer group are for people and their monitoring; nothing reads them back, unless the source is
-  configured to start from them.
+* The progress of an application is in its commits alone.  The offsets committed to the consumer
+group are for monitoring only; nothing reads them back, unless the source is configured to start
+from them.
 * A partition that a position does not mention begins at offset 0: it was created after the run
   began, and nothing of it was processed.
 * A position is continued in the topics that it was taken in, known by their ids, and nowhere else
@@ -258,7 +258,7 @@ class KafkaLog(SourceLog):
     def require(self, position: Position) -> None:
         """Raise CheckpointError if records after the position are lost, or topics differ.
 
-        Wait for what may only be missing for a moment.
+        Losses that may be temporary are waited for.
         """
         self._await_brokers(self._subscription.patience_s)
         self._find_bound()

@@ -9,8 +9,8 @@ new one would connect and query first, which takes several times as long.
 The invariant: `read` yields exactly the records of the partition with ``start <= offset < end``, in
 order of offset.  A range ends by position, not by count: transaction markers, aborted records and
 compaction take offsets for which no record comes.  The end is reached by a record at or after it,
-or by the client's notice that it has come to the partition's end.  What a consumer that has turned
-to another partition still returns of the former one is dropped.
+or by the client's notice that it has come to the partition's end.  Records of a former partition
+that a reassigned consumer still returns are dropped.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class PartitionReader:
         self._has_turned = True
 
     def prepare(self, start: int) -> None:
-        """Let the client fetch from ``start`` on, unless it already does."""
+        """Make the client fetch from ``start``, unless it already does."""
         if self._continues is None or not self._continues[0] <= start <= self._continues[1]:
             self._continues = None
             self._seek(start)
@@ -248,7 +248,7 @@ def offset_of(message: Message) -> int:
 class Readers(threading.local):
     """The readers of each thread.
 
-    Two runs in one process may read the same partition, and a reader has one place in it.
+    Two runs in one process may read the same partition, and a reader has one position in it.
     """
 
     def __init__(

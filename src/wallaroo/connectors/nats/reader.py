@@ -218,7 +218,7 @@ class StreamReader:
         self._look_for_loss(stream.state.first_seq)
 
     def _look_for_loss(self, first: int) -> None:
-        """Count unread messages below ``first``, which were removed; refuse it if not to skip."""
+        """Count unread, removed messages below ``first``; raise unless they may be skipped."""
         assert self._position is not None
         lost = first - self._next_sequence()
         if not self._shows_loss or lost <= 0:

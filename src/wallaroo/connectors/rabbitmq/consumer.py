@@ -85,7 +85,7 @@ class Consumer:
         self._is_cancelled = True
 
     def _note(self, tag: int) -> None:
-        """Have everything up to a tag acknowledged.  Called by another thread."""
+        """Acknowledge everything up to a tag. Called by another thread."""
         if self._stored.add(tag):
             # messages without acknowledgement are delivered again after a lost connection
             with contextlib.suppress(ConnectionWrongStateError):

@@ -4,7 +4,7 @@ Where it runs: driver; pure.
 
 The script writes outputs too.  The invariant: the ledger counts the outputs that were put, not
 those that were sent.  A script is one step to Redis, in its log and for its replicas too, but its
-commands may fail one by one, as those of MULTI may: the effects before a failure stay.  So the
+commands may fail individually, as in MULTI: effects before a failure stay.  So the
 script writes the ledger first (if that fails, nothing is put), and sets it back to the number of
 outputs before the one that failed.  It does nothing if the ledger is not what the caller read.
 """

@@ -29,7 +29,7 @@ from wallaroo.sinks.queued.pending import PendingBatch
 from wallaroo.sinks.queued.system import CommitContext, Session
 from wallaroo.sinks.staging import Staged
 
-MARK = "\0"  # for a parameter; no name holds it
+MARK = "\0"  # placeholder of a parameter; occurs in no name
 LEDGER = "sink", "checkpoint", "batch", "commit_id", "row_count", "crc"
 WAYS_ON = (
     "Continue with the checkpoint that wrote the table; or begin with another --checkpoint "

@@ -1,10 +1,10 @@
-"""Committed batches whose output has not left, in order.
+"""Committed batches with unsent output, in order.
 
 Where it runs: driver; pure.
 
 The backlog also keeps those that still have to be handed to the egress.  Pending files count
 committed bytes, skipped ones included; the egress counts the bytes that the receiver gets.  The
-backlog converts the one into the other.
+backlog converts between the two.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ The invariants:
   checkpoint and a commit, and both have to belong to the checkpoint at hand.
 * The pending files are one chain: the first begins where the last released batch ended, and each
   begins where the one before it ended.  A gap is committed output that would be lost.  Output
-  after the last of them is named by retained commits.  Only output that a lost machine took with
-  its commits may lack: it is processed again, and skipped in the chain.
+  after the last of them is named by retained commits.  Only output lost with its commits and its
+  machine may be missing: it is processed again, and skipped in the chain.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The egress process as its committer sees it.
+"""The committer's side of the egress process.
 
 Where it runs: driver.
 
@@ -44,7 +44,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class EgressTimeouts:
-    """A descriptor of the egress's connection, and the known facts about it."""
+    """Intervals of pings and replacement."""
 
     ping_s: float = 1.0  # between two pings; an egress answers each
     named_s: float = 3.0  # after this the status names it
@@ -53,7 +53,7 @@ class EgressTimeouts:
 
 
 class Handover(NamedTuple):
-    """A descriptor of the egress's connection, and what is known of it."""
+    """Descriptor of the egress's connection, and the known facts about it."""
 
     descriptor: int
     start: int

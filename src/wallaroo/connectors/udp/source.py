@@ -94,7 +94,7 @@ class DatagramReceiver:
             )
 
     def _look(self, listening: socket.socket, now: float) -> str:
-        """Return a text for the status about a recent loss, if any."""
+        """Return a status text about a recent loss, if any."""
         count = dropped(listening) or 0
         if count != self._dropped:
             self._lost += (count - self._dropped) % _COUNT_MAX

@@ -1,4 +1,4 @@
-"""Signs of life in a committer's calls into its system.
+"""Liveness of a committer's calls into its system.
 
 Where it runs: driver; pure.  Two threads use it; callers hold the committer's lock.
 """

@@ -92,7 +92,7 @@ class Session(ABC):
 class ExternalSystem(ABC, Generic[Config]):
     """The system outside of the application that a sink writes to."""
 
-    errors: ClassVar[tuple[type[Exception], ...]]  # what its client raises
+    errors: ClassVar[tuple[type[Exception], ...]]  # errors that its client raises
     ways_on: ClassVar[str] = ""  # the remedy if the checkpoint was rolled back
     # how long a session's calls may take without a sign of life
     stalled_s: float = STALLED_S
@@ -126,7 +126,7 @@ class ExternalSystem(ABC, Generic[Config]):
 
     @abstractmethod
     def waiting_for(self, error: Exception) -> str:
-        """Return in a few words what is waited for, if a retry can help, else ""."""
+        """Return in a few words the reason to wait, if a retry can help, else ""."""
 
     def pause_s(self, error: Exception) -> float:
         """Return how long to wait before the next attempt."""

@@ -1,7 +1,7 @@
 """The inbox of a source, a bounded queue before its feed.
 
-It is for sources whose events come by themselves: the user's code, or a client library, puts them
-in from a thread of its own.
+It is for sources that push events: the user's code, or a client library, puts them in from its own
+thread.
 
 The invariants:
 
@@ -35,7 +35,7 @@ LOGGER = logging.getLogger("wallaroo.sources")
 EVENTS_MAX = 4096
 BYTES_MAX = 8 << 20
 RUN_BYTES_MAX = 256 * 1024  # taken per call
-IDLE_S = 0.1  # without an event the feed attends to other things
+IDLE_S = 0.1  # without an event, the feed does other work
 # until work that stopped is called again; doubled each time, until events arrive
 AGAIN_S = 0.5
 AGAIN_S_MAX = 30.0
@@ -91,7 +91,7 @@ class Inbox:
 
     @property
     def is_caught_up(self) -> bool | None:
-        """Return whether all of that was taken; None if it is unknown."""
+        """Return whether all of it was taken; None if unknown."""
         if not self.knows_present:
             return None
         return self._present is not None and self._taken >= self._present

@@ -36,8 +36,8 @@ class IteratorSource(SourceConfig[Event]):
     ``after`` is None at the beginning.  After a restart it is the position of the last event that
     is stored: its number, counted from 1, or the one given with it, ``At(event, position)``.
     Exactly once, if the iterator continues after that position.  The iterator waits while the
-    backlog is at its bound.  With a ``decoder`` events are payloads (bytes) for it; else anything
-    that can be pickled.
+    backlog is at its bound. With a ``decoder`` events are its payloads (bytes); otherwise anything
+    picklable.
     """
 
     kind: ClassVar[str] = "iterator"

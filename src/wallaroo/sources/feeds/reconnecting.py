@@ -1,4 +1,4 @@
-"""Reading from a server over as many connections as necessary."""
+"""Reader that reconnects to a server as needed."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Sources that ingresses on several hosts receive."""
+"""Sources received by ingresses on several hosts."""

@@ -1,7 +1,7 @@
-"""The log of a source that the run's own ingress and ingresses on other hosts receive.
+"""Log of a source received on several hosts.
 
-Where it runs: the driver plans; workers read the own spool as ever, and each host's from its range
-server.
+Where it runs: the driver plans; workers read the run's own spool as usual, and each host's from its
+range server.
 
 A position's place is that of the own spool until a host joins; then ``{"parts": {key: [place,
 events]}, "base": events, "left": [id]}``: the own spool's key is empty, a host's is ``NAME/ID``;

@@ -4,7 +4,7 @@ Where it runs: driver.
 
 The identity of a group rides in the table's own transactions: Delta keeps a version for each
 application id (``txn`` actions of its protocol), and two concurrent commits of one id conflict.
-deltalake writes a table, or Delta Kernel if the table has what that library does not write.
+deltalake writes the table, or Delta Kernel if it has features that deltalake cannot write.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from wallaroo.sinks.staging import SUFFIX
 
 LOG = "_delta_log"
 HALF = 64  # bits of a commit's id in one version, which is a number of 64 bits with a sign
-# a request to a store that failed, in the words of errors that are not of class OSError
+# patterns of failed store requests in errors that are not an OSError
 _names_store = re.compile("Error performing |Generic (S3|GCS|MicrosoftAzure|HTTP) error").search
 DENIED = (
     "AccessDenied",

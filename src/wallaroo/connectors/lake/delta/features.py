@@ -1,9 +1,9 @@
-"""Delta tables that deltalake cannot write as their protocol demands, each with its way out.
+"""Table features that deltalake cannot write, each with a remedy.
 
 Where it runs: driver.
 
-The library refuses some of these tables with each commit, as it does the commit of a slower writer,
-and writes nulls into others.  So the sink checks a table before it writes.
+For some of these tables the library fails each commit, as it does that of a slower writer; into
+others it writes nulls.  So the sink checks a table before it writes.
 """
 
 from __future__ import annotations

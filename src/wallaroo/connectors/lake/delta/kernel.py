@@ -5,9 +5,9 @@ Where it runs: driver, in the committer's thread; the JVM ends with its stdin.
 Kernel writes tables that deltalake does not, for example those whose columns are mapped.  Spark's
 connector records no identity in the table, or does not run (``docs/decisions/0066``).  Arrow writes
 a group into the outbox, under the names that columns have in the table's files; Kernel copies it
-into the table, with statistics, and commits it with the identity.  Its version 4.4.0 knows one
-identity per transaction, and no mapped columns, in what it documents: the rest is done by its
-internal classes, so another version is refused.
+into the table, with statistics, and commits it with the identity.  The public API of version 4.4.0
+has one identity per transaction and no mapped columns: the rest uses internal classes, so other
+versions are rejected.
 """
 
 from __future__ import annotations

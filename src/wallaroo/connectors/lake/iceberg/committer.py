@@ -5,7 +5,7 @@ Where it runs: driver.
 The identity of a group is a property of the table, set by the transaction that adds the group's
 snapshot; unlike the snapshot's summary, which names it, too, it survives the expiry of snapshots.
 The catalog accepts a transaction only if it is based on the newest snapshot.  pyiceberg would
-repeat one that is not, without reading the property again: so its own retries are switched off.
+repeat one that is not without rereading the property, so its own retries are disabled.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ DENIED = ("authentication failed", "permission denied", "does not exist", "acces
 class IcebergSystem(GroupSystem[IcebergSinkConfig]):
     """One Iceberg table."""
 
-    # pyiceberg, its catalogs and its file systems raise what they like; see `waiting_for`
+    # pyiceberg, its catalogs and its file systems may raise anything; see `waiting_for`
     errors: ClassVar[tuple[type[Exception], ...]] = (Exception,)
     ways_on: ClassVar[str] = WAYS_ON
     without_it: ClassVar[str] = OTHER_TABLE
@@ -105,7 +105,7 @@ class IcebergSystem(GroupSystem[IcebergSinkConfig]):
             table = load_catalog(config.catalog, **config.options).load_table(config.table)
         except (NoSuchNamespaceError, NoSuchTableError):
             return  # the session creates it
-        except Exception as error:  # a catalog's client raises what it likes
+        except Exception as error:  # a catalog's client may raise anything
             if self.waiting_for(error):
                 return
             raise self.permanent_error(error, None) from error

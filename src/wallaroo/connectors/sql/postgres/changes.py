@@ -194,7 +194,7 @@ class PostgresChanges(ReplayableSource[Any]):
             ) from error
 
     def move(self, place: int) -> None:
-        """Let the server forget what is before a place; later, if it cannot at the moment."""
+        """Let the server discard everything before a place, now or later."""
         if self._config.is_trial or self.slot is None or place <= self.slot.first:
             return
         fault_point("postgres_changes.move")
@@ -365,9 +365,9 @@ class ChangesLog(OwnLog):
 def whole_end(flushed: int, written: int, block: int, before: int) -> int:
     """Return an end of whole records, at or before the flushed one.
 
-    The server may flush a part of a record, up to the end of a block of the log, and gives that
-    part up when it recovers from a crash: a place in it would mean other transactions then.  There
-    is no such part if nothing but a block's header was written beyond.
+    The server may flush a part of a record, up to the end of a block of the log, and drops that
+    part when it recovers from a crash: a place in it would then refer to other transactions. There
+    is no such part if only a block's header was written beyond.
 
     >>> whole_end(8200, 9000, 8192, before=100), whole_end(16384, 17000, 8192, before=8200)
     (8200, 8200)
