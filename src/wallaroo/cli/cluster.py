@@ -82,7 +82,7 @@ def _add_add_worker(verbs: Any) -> None:
         "name",
         nargs="?",
         metavar="NAME",
-        help="a dead worker, to start it again (default: a new one)",
+        help="a dead worker to restart (default: a new one)",
     )
     _add_sizes(verb, "as at start", "as at start")
 
@@ -100,7 +100,7 @@ def _add_remove_worker(verbs: Any) -> None:
         type=_seconds,
         default=LEAVE_S,
         metavar="S",
-        help="seconds to finish its work (default: %(default)g)",
+        help="seconds that it has to finish its work (default: %(default)g)",
     )
 
 

@@ -21,7 +21,7 @@ from wallaroo.network.tls import TLS
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "ingress",
-        help="receive a run's TCP sources on this host, too",
+        help="also receive a run's TCP sources on this host",
         description=(
             "Receive the TCP sources of a run on this host, too: what clients send is stored in "
             "FOLDER, which is empty at first, and the run's workers read it here. The run has "
@@ -30,15 +30,13 @@ def add_parser(subparsers: Any) -> None:
             "takes what is here when it is started again."
         ),
     )
-    parser.add_argument(
-        "folder", type=Path, nargs="?", metavar="FOLDER", help="for what is received"
-    )
+    parser.add_argument("folder", type=Path, nargs="?", metavar="FOLDER", help="for received input")
     parser.add_argument(
         "--join",
         action="append",
         required=True,
         metavar="HOST:PORT",
-        help="--ingress-listen of the run; again for a standby elsewhere",
+        help="the run's --ingress-listen; repeat it for a standby elsewhere",
     )
     parser.add_argument("--key", type=Path, required=True, metavar="FILE", help="the run's key")
     parser.add_argument("--name", default="", help="(default: this host's name)")
@@ -46,19 +44,19 @@ def add_parser(subparsers: Any) -> None:
         "--host",
         default="",
         metavar="ADDRESS",
-        help="where clients connect (default: as the sources say)",
+        help="where clients connect (default: as the sources are configured)",
     )
     _add_ports(parser)
     leaving = parser.add_mutually_exclusive_group()
     leaving.add_argument(
         "--leave",
         action="store_true",
-        help="accept nothing more, and leave for good once all of FOLDER is processed",
+        help="accept no more input, and leave for good once all of FOLDER is processed",
     )
     leaving.add_argument(
         "--lost",
         metavar="NAME",
-        help="without FOLDER: the disk of ingress NAME is lost; give up what was not read of it",
+        help="without FOLDER: the disk of ingress NAME is lost; give up its unread input",
     )
     parser.set_defaults(handler=ingress)
 
@@ -88,14 +86,14 @@ def _add_ports(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tls-cert",
         metavar="FILE",
-        help="PEM certificate with which that is encrypted, any that openssl makes; needed unless "
+        help="PEM certificate to encrypt that with, self-signed or not; required unless "
         "the address is loopback",
     )
     parser.add_argument("--tls-key", metavar="FILE", help="the key of --tls-cert, PEM")
 
 
 def ingress(arguments: argparse.Namespace) -> int:
-    """Receive until SIGINT or SIGTERM, or leave."""
+    """Receive until SIGINT or SIGTERM, or until it has left."""
     _check(arguments)
     options = MemberOptions(
         addresses=tuple(map(listen_address, arguments.join)),

@@ -68,7 +68,7 @@ NEED_ALL = ("completion",)
 def entry() -> None:
     """Run the command line of this process; the console script's entry point."""
     code = main(sys.argv[1:])
-    # A Ctrl-C that comes while the process ends would replace the exit code, which is known.
+    # A Ctrl-C during process exit would replace the known exit code.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.exit(code)
 

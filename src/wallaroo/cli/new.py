@@ -19,7 +19,7 @@ TEMPLATES = {
     "vectorized": "state per key with functions that are called with many rows at once",
     "model": "a model that scores blocks of rows",
 }
-SUFFIX = ".tmpl"  # they are not valid Python before their name is filled in
+SUFFIX = ".tmpl"  # templates are not valid Python until the name is filled in
 
 
 def add_parser(subparsers: Any) -> None:
@@ -28,7 +28,9 @@ def add_parser(subparsers: Any) -> None:
         help="create a folder with an application, its test and sample data",
         description="Create a folder NAME with an application, its test and sample data.",
     )
-    parser.add_argument("name", metavar="NAME", help="of the folder and the application's module")
+    parser.add_argument(
+        "name", metavar="NAME", help="name of the folder and of the application's module"
+    )
     shown = "; ".join(f"{template}: {what}" for template, what in TEMPLATES.items())
     parser.add_argument(
         "--template", choices=TEMPLATES, default="clicks", metavar="TEMPLATE", help=shown

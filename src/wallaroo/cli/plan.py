@@ -1,11 +1,11 @@
-"""``wallaroo plan APP --checkpoint DIR``: comparison of an application with a checkpoint.
+"""``wallaroo plan APP --checkpoint DIR``: comparison with a checkpoint.
 
 It reports whether the application may resume from that checkpoint, and if not, why.
 
 Neither Spark nor Java is started; nothing is locked and nothing is written, so a run may hold the
 checkpoint.
 
-The exit code is 0 if a run would resume, 1 if it would refuse.
+The exit code is 0 if a run would resume, 1 if it would be refused.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def plan_command(arguments: argparse.Namespace) -> int:
 
 
 def _trials(checkpoint: Path, finding: PlanFinding) -> list[Trial]:
-    """Try the stored objects of all steps but those whose state is refused."""
+    """Try the stored objects of all steps whose state is not refused."""
     trials = [
         *try_state(checkpoint, finding.plan, _progress),
         *try_rows(checkpoint, finding.plan),
@@ -111,9 +111,7 @@ def _parse(arguments: argparse.Namespace) -> tuple[argparse.Namespace, list[str]
     own = trailing_parser("plan", arguments.app, _add_options)
     options, application_args = split_args(own, arguments)
     if options.checkpoint is None:
-        own.error(
-            "--checkpoint DIR is missing: with which checkpoint is the application to be compared?"
-        )
+        own.error("--checkpoint DIR is missing: name the checkpoint to compare with.")
     return options, application_args
 
 

@@ -30,7 +30,7 @@ def add_parser(subparsers: Any) -> None:
             "itself."
         ),
     )
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="where the copy is kept")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="folder of the copy")
     parser.add_argument(
         "--listen",
         default="127.0.0.1:7200",
@@ -40,8 +40,8 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--tls-cert",
         metavar="FILE",
-        help="PEM certificate with which the connection is encrypted, any that openssl makes: the "
-        "key file holds it; needed unless the address is loopback",
+        help="PEM certificate to encrypt the connection with, self-signed or not; stored in the "
+        "key file; required unless the address is loopback",
     )
     parser.add_argument("--tls-key", metavar="FILE", help="the key of --tls-cert, PEM")
     parser.set_defaults(handler=replica)

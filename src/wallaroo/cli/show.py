@@ -35,7 +35,7 @@ def add_parser(subparsers: Any) -> None:
     graph.set_defaults(handler=show_graph)
     explanation = subparsers.add_parser(
         "explain",
-        help="show the stages an application runs in, and why",
+        help="show the stages that an application runs in, and why",
         epilog=EPILOG,
     )
     add_application(explanation, "options for the application")

@@ -20,7 +20,7 @@ from wallaroo.state.store.stored_checkpoint import checkpoint_folder
 
 
 def add_parser(subparsers: Any) -> None:
-    parser = subparsers.add_parser("sink", help="give up output of a TCP sink that is damaged")
+    parser = subparsers.add_parser("sink", help="give up damaged output of a TCP sink")
     verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     skip = verbs.add_parser(
         "skip",
@@ -34,8 +34,8 @@ def add_parser(subparsers: Any) -> None:
     skip.add_argument(
         "checkpoint", type=checkpoint_folder, metavar="CHECKPOINT", help="the checkpoint's folder"
     )
-    skip.add_argument("sink", metavar="SINK", help="the sink's name, as errors and tables have it")
-    skip.add_argument("--batch", type=int, required=True, metavar="N", help="which batch")
+    skip.add_argument("sink", metavar="SINK", help="the sink's name, as in errors and tables")
+    skip.add_argument("--batch", type=int, required=True, metavar="N", help="number of the batch")
     skip.set_defaults(handler=skip_command)
 
 

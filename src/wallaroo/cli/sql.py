@@ -48,14 +48,14 @@ def add_parser(subparsers: Any) -> None:
         "--app", metavar="APP", help="import the application and read state with its own classes"
     )
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print one JSON object a line")
-    form.add_argument("--csv", action="store_true", help="print lines of CSV, with a head")
+    form.add_argument("--json", action="store_true", help="print one JSON object per line")
+    form.add_argument("--csv", action="store_true", help="print CSV, with a header")
     parser.add_argument(
         "--limit",
         type=whole(0),
         default=LIMIT_DEFAULT,
         metavar="N",
-        help="rows of the table for people (default: %(default)s)",
+        help="rows of the printed table (default: %(default)s)",
     )
     parser.set_defaults(handler=sql_command)
 

@@ -58,12 +58,12 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--json",
         action="store_true",
-        help="the whole status as JSON; queries are answered in JSON anyway",
+        help="the whole status as JSON; queries are always answered in JSON",
     )
     parser.add_argument(
         "--link",
         action="store_true",
-        help="print the dashboard's address, with the token that it asks for",
+        help="print the dashboard's address with its token",
     )
     parser.add_argument(
         "--limit",

@@ -1,7 +1,7 @@
 """``wallaroo top``: a live table of a running application, from another terminal.
 
-Where it runs: a terminal, beside the running application.  It shows the run's own table, and below
-it the steps and keys that take most time, and the processes if they are on this machine.
+Where it runs: a terminal, beside the running application.  It shows the run's table, and below it
+the most expensive steps and keys, and the processes if they are on this machine.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def add_parser(subparsers: Any) -> None:
         help="seconds between two refreshes (default: %(default)s)",
     )
     parser.add_argument(
-        "--count", type=int, metavar="N", help="refresh N times, then end; for scripts and tests"
+        "--count", type=int, metavar="N", help="refresh N times, then exit; for scripts and tests"
     )
     parser.set_defaults(handler=top_command)
 
@@ -109,7 +109,7 @@ def _only_wait(seconds: float) -> bool:
 def _keyboard() -> Iterator[Callable[[float], bool]]:
     """Yield a function that waits for a time or a key, and returns whether the key was q.
 
-    Without a terminal it waits only.  At the end the terminal is as it was.
+    Without a terminal it only waits. The terminal is restored at the end.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         yield _only_wait

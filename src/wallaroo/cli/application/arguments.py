@@ -81,7 +81,7 @@ def refuse_misspelled(
     app: str,
     other: argparse.ArgumentParser | None = None,
 ) -> None:
-    """Raise PipelineError for an option that is nearly the command's own, or another command's.
+    """Raise PipelineError for an option that resembles the command's own, or another command's.
 
     An application's own option is never refused: its name occurs in the application's source, or
     the user puts it after '--'.
@@ -142,7 +142,7 @@ def application_help(app: str) -> str:
         try:
             if callable(setup):
                 setup([])
-        except (Exception, SystemExit):  # noqa: BLE001  # it got no real arguments; the parsers seen so far count
+        except (Exception, SystemExit):  # noqa: BLE001  # no real arguments; the parsers seen suffice
             pass
     sections = [_options(parser) for parser in parsers]
     if not any(sections):

@@ -1,1 +1,1 @@
-"""``wallaroo dev``: an application in one process, again at each save."""
+"""``wallaroo dev``: an application in one process, reloaded on save."""

@@ -45,7 +45,7 @@ STOP_S = 2.0  # for the batch under way, at a reload and Ctrl-C; it may sit at a
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "dev",
-        help="run an application in one process, without Spark; reload it when it is saved",
+        help="run an application in one process, without Spark; reload it on save",
         description=(
             "Run an application in one process, without Spark, and again whenever its files "
             "change. Breakpoints work; outputs are printed; state begins empty."
@@ -65,7 +65,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         "--status",
         type=status_address,
         metavar="HOST:PORT",
-        help="serve the dashboard there, and answer `wallaroo top` and `wallaroo status`",
+        help="serve the dashboard, `wallaroo top` and `wallaroo status` at this address",
     )
 
 
@@ -127,7 +127,8 @@ def serve(run: RunHandle, watch: FileWatch) -> None:
         run.wait(2 * STOP_S)
     if run.exception is not None:
         raise run.exception
-    for losses in run.status().losses:  # an application that prints nothing may filter everything
+    # explains an application that prints nothing because it filters everything
+    for losses in run.status().losses:
         _say(f"left out in {losses.words}")
 
 

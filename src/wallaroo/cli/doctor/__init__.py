@@ -1,1 +1,1 @@
-"""``wallaroo doctor``: examination of a machine, and verdicts on the findings."""
+"""``wallaroo doctor``: checks of a machine, and their verdicts."""

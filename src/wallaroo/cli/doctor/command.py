@@ -1,6 +1,6 @@
 """``wallaroo doctor``: a check that this machine can run applications.
 
-Changes nothing: the file written to measure a disk is removed again.
+It changes nothing: the file written to measure a disk is removed again.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def add_parser(subparsers: Any) -> None:
         "--ports",
         type=_ports,
         metavar="7010,7002",
-        help="ports that must be free (default: the examples', as a warning)",
+        help="ports that must be free (default: those of the examples, as a warning)",
     )
     parser.add_argument(
         "--checkpoint",
@@ -108,7 +108,7 @@ def start_faster(options: argparse.Namespace) -> int:
 
 
 def examine(ports: tuple[int, ...] | None, checkpoint: str) -> Iterator[Finding]:
-    """Yield one finding after the other about everything that is examined."""
+    """Yield the findings of all checks."""
     yield examine_java()
     yield examine_archive()
     yield judge_python(sys.version_info[:2], f"{platform.python_version()}, {sys.executable}")

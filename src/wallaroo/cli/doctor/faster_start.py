@@ -1,6 +1,6 @@
 """``wallaroo doctor --faster-start``: the archive of Spark's classes.
 
-A JVM in which a small application ran on each host writes it, under another name until it is
+A JVM that ran a small application on each kind of host writes it, under another name until
 complete: the resident host alone would not load Spark SQL.
 """
 
@@ -51,7 +51,7 @@ def encode(text: str) -> bytes:
 
 
 def small_application(folder: Path) -> wallaroo.Application:
-    """Return an application with all that runs load: a source, a shuffle, state and a sink."""
+    """Return an application that loads what runs do: a source, a shuffle, state and a sink."""
     words = folder / "words.txt"
     words.write_text("a\nb\na\n", encoding="utf-8")
     counts = (

@@ -1,7 +1,7 @@
 """``wallaroo profile``: time and memory of an application over some seconds.
 
-The application is not changed: its figures are those that it always collects, and a flame graph is
-taken from outside.
+The application is not changed: it always collects these figures, and a flame graph is recorded from
+outside.
 """
 
 from __future__ import annotations
@@ -122,7 +122,9 @@ def _flame_graph(target: Target, options: argparse.Namespace) -> FlameGraph | No
     if options.flame is None:
         return None
     if target.pid is None:
-        raise PeerError("a flame graph is made on the application's own machine: run this there.")
+        raise PeerError(
+            "a flame graph can only be recorded on the application's machine: run this there."
+        )
     return FlameGraph(target.pid, options.seconds, options.flame)
 
 
@@ -167,7 +169,7 @@ def _started(run: subprocess.Popen[bytes]) -> Target:
     while time.monotonic() < deadline:
         if run.poll() is not None:
             raise PeerError(
-                "the application ended before it could be looked at. Give it more input, or "
+                "the application ended before it could be profiled. Give it more input, or "
                 "profile it while it runs."
             )
         for record in running():
@@ -225,7 +227,7 @@ def _show(figures: Figures, memory: list[ProcessFigures]) -> None:
             ],
         )
     if figures.keys:
-        print("\nKeys that take most time or events (newest hours of the run)")
+        print("\nKeys with the most time or events (newest hours of the run)")
         print_table(
             ("stage", "key", "of the time", "of the events"),
             [

@@ -33,7 +33,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = subparsers.add_parser(
         "receive",
         allow_abbrev=True,
-        help="print, save or count output: over TCP, or of a Kafka topic",
+        help="print, save or count output received over TCP or from a Kafka topic",
     )
     _add_origin(parser)
     _add_form(parser)
@@ -51,13 +51,13 @@ def _add_origin(parser: argparse.ArgumentParser) -> None:
         "--from",
         dest="topic",
         metavar="kafka://HOST:PORT/TOPIC",
-        help="read a topic from its beginning, committed records only; a record is a line",
+        help="read a topic from its beginning, committed records only, one per line",
     )
     parser.add_argument(
-        "--latest", action="store_true", help="Kafka: begin with records that arrive from now on"
+        "--latest", action="store_true", help="Kafka: start with records that arrive from now on"
     )
     parser.add_argument(
-        "--until-now", action="store_true", help="Kafka: end where the topic ends now"
+        "--until-now", action="store_true", help="Kafka: stop at the topic's present end"
     )
     add_kafka_options(parser)
 
@@ -68,7 +68,7 @@ def _add_form(parser: argparse.ArgumentParser) -> None:
         "--form",
         choices=FORMS,
         default="raw",
-        help="raw: bytes as they come (default); frames: header and payload; lines",
+        help="raw: bytes as received (default); frames: header and payload; lines",
     )
     add_header(parser, "frames: ")
 
@@ -79,13 +79,13 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
         "--out", type=Path, metavar="FILE", help="write to FILE instead of standard output"
     )
     parser.add_argument(
-        "--count", type=int, metavar="N", help="frames, lines and records: end after N of them"
+        "--count", type=int, metavar="N", help="frames, lines and records: stop after N of them"
     )
     parser.add_argument(
         "--timeout",
         type=float,
         metavar="SECONDS",
-        help="end after this time; exit code 1 if --count is not reached",
+        help="stop after this time, with exit code 1 if --count is not reached",
     )
     parser.add_argument("--no-write", "-n", action="store_true", help="count only")
     parser.add_argument(
@@ -104,7 +104,7 @@ def _add_results(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Receive until count, timeout or Ctrl-C; return 0 (complete), 1 (not) or 2 (bad option).
 
-    It is 1, too, if something outside is missing or in the way, as for all commands.
+    As for all commands, it is also 1 if something outside is missing or wrong.
     """
     if problem := _problem(args):
         print(f"wallaroo receive: {problem}", file=sys.stderr)
@@ -262,8 +262,7 @@ def _verdict(receiver: Receiver, args: argparse.Namespace, is_complete: bool) ->
     if not is_complete:
         missing = args.count - receiver.count
         print(
-            f"wallaroo receive: {missing} of {args.count} {args.form} missing when the time was "
-            f"over.",
+            f"wallaroo receive: {missing} of {args.count} {args.form} missing at the timeout.",
             file=sys.stderr,
         )
     return 0 if is_complete else 1

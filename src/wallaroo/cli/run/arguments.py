@@ -91,22 +91,22 @@ def _add_checkpoint(add: Callable[..., Any]) -> None:
         "--checkpoint",
         type=checkpoint_place,
         metavar="DIR|URL",
-        help="where state and progress are kept: a folder, or a place in an object store "
+        help="where to keep state and progress: a folder, or a place in an object store "
         "(s3://BUCKET/PATH, gs://, az://) (default: a temporary directory)",
     )
-    add("--fresh", action="store_true", help="delete the checkpoint's contents and begin empty")
+    add("--fresh", action="store_true", help="delete the checkpoint's contents and start empty")
     add(
         "--from-savepoint",
         type=checkpoint_place,
         metavar="DIR|URL",
-        help="begin the checkpoint, which must be new, from a savepoint (wallaroo state save); a "
-        "restart with it continues",
+        help="start the checkpoint, which must be new, from a savepoint (wallaroo state save); a "
+        "restart with this option continues",
     )
     add(
         "--fork",
         action="store_true",
-        help="with --from-savepoint: run beside the application that was saved, under an identity "
-        "of its own, into other sinks",
+        help="with --from-savepoint: run beside the saved application, under a separate identity, "
+        "into other sinks",
     )
     _add_standby(add)
     add(
@@ -120,9 +120,9 @@ def _add_checkpoint(add: Callable[..., Any]) -> None:
         action="append",
         default=[],
         metavar="[SOURCE=]LEVEL",
-        help="what an acknowledgement, a commit and output wait for: memory, disk (default with a "
+        help="what acknowledgements, commits and output wait for: memory, disk (default with a "
         "folder), replicated (this disk and a second host's), store (default with an object "
-        "store); may be repeated with sources whose input is kept at another level",
+        "store); may be repeated for sources whose input has another level",
     )
     add(
         "--replica",
@@ -141,7 +141,7 @@ def _add_checkpoint(add: Callable[..., Any]) -> None:
         type=whole(1),
         default=16,
         metavar="N",
-        help="newest commits kept as starting points (default: %(default)s)",
+        help="number of commits kept as starting points (default: %(default)s)",
     )
     add("--yes", action="store_true", help="with --fresh: do not ask")
 
@@ -151,21 +151,21 @@ def _add_standby(add: Callable[..., Any]) -> None:
     add(
         "--take-over",
         action="store_true",
-        help="continue in place of a run that holds the checkpoint and hangs or is out of reach; "
-        "it commits and sends nothing more",
+        help="continue in place of a run that holds the checkpoint and hangs or is unreachable; "
+        "that run commits and sends nothing more",
     )
     add(
         "--standby",
         action="store_true",
-        help="wait, warm, until the run that leads the checkpoint ends without a stop or shows no "
-        "sign of life, then continue in its place",
+        help="wait, warmed up, until the leading run ends without a stop or shows no sign of life, "
+        "then continue in its place",
     )
     add(
         "--standby-after",
         type=_standby_after,
         default=STANDBY_AFTER_S,
         metavar="SECONDS",
-        help="with --standby: take over a leader that has shown no sign of life for so long "
+        help="with --standby: take over a leader that has shown no sign of life for this long "
         "(default: %(default)s)",
     )
 
@@ -174,7 +174,7 @@ def _add_batches(add: Callable[..., Any]) -> None:
     """Add the options for input and the size of batches."""
     add("--acknowledged", type=source_port, action="append", default=[], metavar="NAME=PORT",
         help=(
-            "TCP source NAME listens at PORT too, for senders that want acknowledgements; may be "
+            "TCP source NAME also listens on PORT, for senders that want acknowledgements; may be "
             "repeated"
         ))  # fmt: skip
     add("--tasks", type=whole(1), metavar="N", help="tasks per stage (default: one per core)")
@@ -183,7 +183,7 @@ def _add_batches(add: Callable[..., Any]) -> None:
         type=whole(1),
         default=1,
         metavar="N",
-        help="on a cluster: begin once N workers have joined (default: %(default)s)",
+        help="on a cluster: start once N workers have joined (default: %(default)s)",
     )
     add(
         "--replicas",
@@ -192,7 +192,7 @@ def _add_batches(add: Callable[..., Any]) -> None:
         default=0,
         help=(
             "on a cluster with --host resident: 1 keeps a current copy of each worker's state on "
-            "another one, which continues at once when it is lost (default: %(default)s)"
+            "another one, which continues at once if it is lost (default: %(default)s)"
         ),
     )
     add(
@@ -207,7 +207,7 @@ def _add_batches(add: Callable[..., Any]) -> None:
         type=latency_target,
         metavar="TARGET",
         help=(
-            "milliseconds that an event may take from its receipt to its results: commits are as "
+            "milliseconds that an event may take from receipt to results: commits are as "
             f"rare as that allows (default: {LATENCY_MS:g} with --host resident, "
             f"{STORE_LATENCY_MS:g} with a checkpoint in an object store, no target with "
             "micro-batch; the former words low and normal are accepted)"
@@ -227,7 +227,7 @@ def _add_batches(add: Callable[..., Any]) -> None:
         type=whole(1),
         default=KEY_GROUPS_DEFAULT,
         metavar="N",
-        help="shares of state (default: %(default)s)",
+        help="number of key groups, the units in which state is distributed (default: %(default)s)",
     )
 
 
@@ -238,7 +238,7 @@ def _add_pace(add: Callable[..., Any]) -> None:
         type=_speed,
         metavar="FACTOR",
         help=(
-            "replay recorded input by its event times: 1x as it came, 10x ten times as fast "
+            "replay recorded input by its event times: 1x at their own pace, 10x ten times faster "
             "(default: as fast as it can be read)"
         ),
     )
@@ -256,16 +256,21 @@ def _add_logs(add: Callable[..., Any]) -> None:
         "--log",
         choices=("text", "json"),
         default="text",
-        help="form of the log on standard error: lines of text, or of JSON, one an entry, without "
+        help="form of the log on standard error: text lines, or one JSON line per entry without "
         "a table (default: %(default)s)",
     )
     levels = ("debug", "info", "warning", "error", "off")
-    add("--log-level", choices=levels, default="error", help="of Spark (default: %(default)s)")
+    add(
+        "--log-level",
+        choices=levels,
+        default="error",
+        help="level of Spark's log (default: %(default)s)",
+    )
     add(
         "--app-log-level",
         choices=levels,
         default="info",
-        help="of the application's own logging, if it configures none (default: %(default)s)",
+        help="level of the application's own logging, if it configures none (default: %(default)s)",
     )
 
 
@@ -275,12 +280,12 @@ def _add_access(add: Callable[..., Any]) -> None:
         "--ingress-listen",
         type=_address_as("10.0.0.1:7300"),
         metavar="HOST:PORT",
-        help="where `wallaroo ingress` of other hosts joins, to receive TCP sources there, too; "
-        "with --checkpoint, whose ingress.key lets them in",
+        help="where `wallaroo ingress` on other hosts joins, to receive TCP sources there as well; "
+        "with --checkpoint, whose ingress.key admits them",
     )
     add("--status", type=status_address, default=("127.0.0.1", 0), metavar="HOST:PORT",
         help=(
-            "where `wallaroo status` and HTTP clients may ask; 'off': nowhere (default: any free "
+            "address for `wallaroo status` and HTTP clients; 'off' for none (default: any free "
             "port of 127.0.0.1)"
         ))  # fmt: skip
     add(
@@ -320,9 +325,9 @@ def _add_output(add: Callable[..., Any]) -> None:
     add(
         "--no-live",
         action="store_true",
-        help="print log lines on a terminal, too, in place of the table",
+        help="print log lines instead of the table, on a terminal as well",
     )
-    add("--summary", type=Path, metavar="FILE", help="write the last status there, as JSON")
+    add("--summary", type=Path, metavar="FILE", help="write the last status to this file, as JSON")
 
 
 def source_port(text: str) -> tuple[str, int]:

@@ -163,7 +163,7 @@ def watch(
     phases = Phases(view.say)
     try:
         while not handle.wait(STARTING_POLL_S if phases.is_starting else poll_s):
-            signals.install()  # again: Spark installs a SIGINT handler of its own
+            signals.install()  # reinstalled: Spark installs its own SIGINT handler
             status = handle.status()
             phases.look(status)
             if signals.count and not is_asked:
@@ -227,7 +227,7 @@ def confirm_fresh(options: argparse.Namespace) -> None:
     )
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise CheckpointError(
-            f"The checkpoint {directory} stays as it is; nothing was run. Leave out --fresh to "
+            f"The checkpoint {directory} is unchanged; nothing was run. Omit --fresh to "
             f"continue it."
         )
 
@@ -251,7 +251,7 @@ def _beginning(options: argparse.Namespace) -> str:
 def _check_summary(file: Path | None) -> None:
     if file is not None and not file.absolute().parent.is_dir():
         raise PeerError(
-            f"--summary {file}: there is no directory {file.absolute().parent}. Make it, or name "
+            f"--summary {file}: there is no directory {file.absolute().parent}. Create it, or name "
             f"another file."
         )
 

@@ -1,6 +1,6 @@
 """Views of a run: nothing, log lines, or a live table.
 
-Where it runs: driver.  The views own the terminal and restore it as they found it.  They write to
+Where it runs: driver.  The views own the terminal and restore its former state.  They write to
 stderr; stdout belongs to the application's own output.
 
 Invariant: while the table is on the screen, everything the driver prints to that terminal (outputs
@@ -92,7 +92,7 @@ class LineView(_Closing):
         if status.moved != self._moved:
             self._moved = status.moved
             self.say(status.moved)
-        # without new results there is no sign that the target is met again
+        # without new results it is unknown whether the target is met again
         is_met = 0 < status.latency_newest_ms <= 2 * status.latency_target_ms
         if status.is_late != self._is_late and (status.is_late or is_met):
             self._is_late = status.is_late

@@ -60,13 +60,11 @@ def _add_messages(parser: argparse.ArgumentParser) -> None:
         required=True,
         metavar="HOST:PORT[,HOST:PORT]",
         help=(
-            "targets; batches go to them in turn. Or kafka://HOST:PORT/TOPIC: a record per message"
+            "targets, which get batches in turn; or kafka://HOST:PORT/TOPIC, a record per message"
         ),
     )
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument(
-        "--file", "-f", metavar="FILE[,FILE]", help="files to send, one after the other"
-    )
+    what.add_argument("--file", "-f", metavar="FILE[,FILE]", help="files to send, in order")
     what.add_argument("--numbers", type=int, metavar="N", help="send the numbers 1 to N as text")
 
 
@@ -77,8 +75,8 @@ def _add_form(parser: argparse.ArgumentParser) -> None:
         choices=FORMS,
         default="lines",
         help=(
-            "what the file holds. lines: a message per non-empty line (default); frames: messages "
-            "with their headers; raw: bytes, sent as they are"
+            "content of the file. lines: a message per non-empty line (default); frames: messages "
+            "with their headers; raw: bytes, sent unchanged"
         ),
     )
     parser.add_argument(
@@ -86,11 +84,11 @@ def _add_form(parser: argparse.ArgumentParser) -> None:
         choices=("length", "lines"),
         default="length",
         help=(
-            "length: each message after a header with its length (default); lines: each message "
-            "before a newline, for sources with framing='lines'"
+            "length: each message follows a header with its length (default); lines: a newline "
+            "follows each message, for sources with framing='lines'"
         ),
     )
-    parser.add_argument("--keep-empty", action="store_true", help="lines: empty ones, too")
+    parser.add_argument("--keep-empty", action="store_true", help="lines: include empty ones")
     add_header(parser)
 
 
@@ -110,22 +108,22 @@ def _add_course(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="send everything N times; 0: forever (default 1)",
     )
-    parser.add_argument("--count", type=int, metavar="N", help="end after N messages")
+    parser.add_argument("--count", type=int, metavar="N", help="stop after N messages")
     parser.add_argument("--batch-size", type=int, metavar="N", help="messages sent at once")
-    parser.add_argument("--duration", type=float, metavar="SECONDS", help="end after this time")
+    parser.add_argument("--duration", type=float, metavar="SECONDS", help="stop after this time")
     parser.add_argument(
         "--connect-timeout",
         type=float,
         default=10.0,
         metavar="SECONDS",
-        help="how long to try to connect (default 10)",
+        help="how long to retry connecting (default 10)",
     )
     parser.add_argument(
         "--stream",
         metavar="NAME",
         help=(
-            "send with acknowledgements, to the port the application names for it; continues where "
-            "NAME stopped"
+            "send with acknowledgements, to the application's port for them; resumes where NAME "
+            "stopped"
         ),
     )
     parser.add_argument(
@@ -133,8 +131,8 @@ def _add_course(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help=(
-            "with --stream: the secret in FILE is sent with NAME; from then on only senders with "
-            "it continue the stream"
+            "with --stream: send the secret in FILE with NAME; from then on only senders with it "
+            "may continue the stream"
         ),
     )
 

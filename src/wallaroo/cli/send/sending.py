@@ -4,8 +4,8 @@ It sends as fast as the application reads, or by a schedule.
 
 Where it runs: a process or thread of its own, in ``wallaroo send``, in demos and in tests.  Message
 boundaries are found once; sending then cuts large slices and does no work per message.  Sending
-ends when the other side has read everything and closed its end: only then is it known that it
-refused nothing, and only then is the time measured.
+ends when the other side has read everything and closed its end: only then is it certain that
+nothing was refused, and the time is measured.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def connect(target: Address, timeout_s: float) -> socket.socket:
 
 
 class Channel(Protocol):
-    """The way to a receiver; its calls raise PeerError if that refuses."""
+    """Channel to a receiver; its calls raise PeerError if that refuses."""
 
     def put(self, part: memoryview, sent: int) -> None:
         """Send one slice, after ``sent`` messages."""

@@ -27,7 +27,7 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "state",
         allow_abbrev=True,
-        help="look at, save, verify, roll back and remove state in a checkpoint",
+        help="inspect, save, verify, roll back and remove state in a checkpoint",
         description=(
             "Look at the state in a checkpoint, of a stopped or a running application: list, get, "
             "export, diff, save and verify change and lock nothing. Of a stopped one: roll it "
@@ -63,18 +63,18 @@ def _add_list(verbs: Any) -> None:
         help="lines shown (default: %(default)s)",
     )
     verb.add_argument(
-        "--prefix", default="", metavar="P", help="with --step: only keys that begin so"
+        "--prefix", default="", metavar="P", help="with --step: only keys with this prefix"
     )
     _add_commit(verb)
 
 
 def _add_get(verbs: Any) -> None:
     verb = _add_verb(verbs, "get", "the state of one key", get_command)
-    verb.add_argument("key", metavar="KEY", help="the key, plain or as list prints it")
+    verb.add_argument("key", metavar="KEY", help="the key, plain or as printed by list")
     verb.add_argument(
         "--key-type",
         choices=("str", "bytes", "int", "tuple"),
-        help="(default: the first of them that is there)",
+        help="(default: the first type that has the key)",
     )
     _add_app(verb)
     _add_commit(verb)
@@ -82,11 +82,9 @@ def _add_get(verbs: Any) -> None:
 
 def _add_export(verbs: Any) -> None:
     verb = _add_verb(verbs, "export", "all state, one JSON object a line", export_command)
+    verb.add_argument("--json", action="store_true", help="write JSON lines, the only form")
     verb.add_argument(
-        "--json", action="store_true", help="write JSON lines; the only form there is"
-    )
-    verb.add_argument(
-        "--out", type=Path, metavar="FILE", help="write there (default: standard output)"
+        "--out", type=Path, metavar="FILE", help="write to this file (default: standard output)"
     )
     _add_app(verb)
     _add_commit(verb)
@@ -134,7 +132,7 @@ def _add_app(verb: argparse.ArgumentParser) -> None:
 def _add_save(verbs: Any) -> None:
     verb: argparse.ArgumentParser = verbs.add_parser(
         "save",
-        help="save a checkpoint as a savepoint, to start other runs from",
+        help="save a checkpoint as a savepoint, from which other runs can start",
         description=(
             "Save the state, the positions of sources and the identities of sinks of a stopped or "
             "a running application as they are at its newest commit, with the input that waits. "
@@ -142,7 +140,7 @@ def _add_save(verbs: Any) -> None:
         ),
     )
     verb.add_argument(
-        "checkpoint", metavar="CHECKPOINT", help="what wallaroo run --checkpoint was given"
+        "checkpoint", metavar="CHECKPOINT", help="the argument of wallaroo run --checkpoint"
     )
     verb.add_argument("target", metavar="TARGET", help="a new or empty folder, or s3://BUCKET/PATH")
     verb.set_defaults(handler=save_command)

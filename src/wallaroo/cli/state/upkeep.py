@@ -72,12 +72,12 @@ def add_drop(verbs: Any) -> None:
         drop_command,
     )
     verb.add_argument("step", metavar="STEP", help="the state step")
-    verb.add_argument("keys", nargs="*", metavar="KEY", help="keys, plain or as `list` prints them")
+    verb.add_argument("keys", nargs="*", metavar="KEY", help="keys, plain or as printed by `list`")
     verb.add_argument("--all", action="store_true", help="all keys of the step")
     verb.add_argument(
         "--key-type",
         choices=("str", "bytes", "int", "tuple"),
-        help="(default: the first of them that is there)",
+        help="(default: the first type that has the key)",
     )
 
 
@@ -91,7 +91,7 @@ def add_rename(verbs: Any) -> None:
         "its own; input and output are not touched.",
         rename_command,
     )
-    verb.add_argument("step", metavar="STEP", help="the state step, as it is named now")
+    verb.add_argument("step", metavar="STEP", help="the state step's present name")
     verb.add_argument("new", metavar="NEW", help="its new name")
 
 
@@ -216,7 +216,7 @@ def drop_command(options: argparse.Namespace) -> None:
 
 
 def _require_one_choice(options: argparse.Namespace) -> None:
-    """Raise PipelineError unless either keys are named or all are meant."""
+    """Raise PipelineError unless keys are named or --all is given."""
     what = ""
     if not (options.keys or options.all):
         what = "neither keys nor --all were given."

@@ -29,7 +29,7 @@ def seconds(text: str) -> float:
 
 
 def add_application(parser: argparse.ArgumentParser, rest: str) -> None:
-    """Add APP, and what follows it on the command line; ``rest`` explains that."""
+    """Add APP and the arguments after it; ``rest`` is their help."""
     parser.add_argument(
         "app", metavar="APP", help="the application: its Python file, or a module's name"
     )
@@ -37,7 +37,7 @@ def add_application(parser: argparse.ArgumentParser, rest: str) -> None:
 
 
 def application_args(options: argparse.Namespace) -> list[str]:
-    """Return what follows APP, for commands that have no options of their own there."""
+    """Return the arguments after APP, for commands without options of their own there."""
     rest: list[str] = options.rest
     return rest[1:] if rest[:1] == ["--"] else rest
 

@@ -1,1 +1,1 @@
-"""``wallaroo verify``: disturbances of an application, and comparison with an oracle."""
+"""``wallaroo verify``: fault injection and comparison with an oracle."""

@@ -49,8 +49,8 @@ def _add_oracle(add: Callable[..., Any]) -> None:
     add(
         "--oracle",
         metavar="FILE:CLASS",
-        help="a subclass of wallaroo.testing.verify.cases.Case that makes "
-        "its input and judges its output and state",
+        help="a subclass of wallaroo.testing.verify.cases.Case that generates "
+        "its input and checks its output and state",
     )
     add(
         "--input",
@@ -58,7 +58,7 @@ def _add_oracle(add: Callable[..., Any]) -> None:
         action="append",
         default=[],
         metavar="SOURCE=FILE",
-        help="without an oracle: a source's messages, one to a line, sent repeatedly; output "
+        help="without an oracle: a source's messages, one per line, sent repeatedly; output "
         "and state are compared with those of a run without faults",
     )
     add(
@@ -85,14 +85,14 @@ def _add_load(add: Callable[..., Any]) -> None:
         type=whole(0),
         default=30,
         metavar="N",
-        help="how many processes to kill (default: %(default)s)",
+        help="number of processes to kill (default: %(default)s)",
     )
     add(
         "--seed",
         type=int,
         default=1,
         metavar="S",
-        help="decides input and kills (default: %(default)s)",
+        help="seed of input and kills (default: %(default)s)",
     )
     add(
         "--seconds",
@@ -120,7 +120,7 @@ def _add_load(add: Callable[..., Any]) -> None:
         "--keep",
         type=Path,
         metavar="DIR",
-        help="work in this new folder and keep it (default: a temporary one, gone if all is well)",
+        help="work in this new folder and keep it (default: a temporary one, deleted on success)",
     )
 
 
@@ -162,17 +162,17 @@ def _add_disturbances(add: Callable[..., Any]) -> None:
         type=int,
         default=1,
         metavar="N",
-        help="do so many at once, before recovery is waited for (default: %(default)s)",
+        help="inject this many at once before waiting for recovery (default: %(default)s)",
     )
 
 
 def _add_results(add: Callable[..., Any]) -> None:
-    add("--quiet", action="store_true", help="print the results only")
+    add("--quiet", action="store_true", help="print only the results")
     add(
         "--json",
         type=Path,
         metavar="FILE",
-        help="append the figures of each application to this file, as a line of JSON",
+        help="append each application's figures to this file, as a line of JSON",
     )
 
 

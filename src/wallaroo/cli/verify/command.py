@@ -205,7 +205,9 @@ class Enough:
         if self._is_set:
             raise KeyboardInterrupt
         self._is_set = True
-        print("no more disturbances; once more to end at once", file=sys.stderr, flush=True)
+        print(
+            "no more disturbances; press Ctrl-C again to exit at once", file=sys.stderr, flush=True
+        )
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
