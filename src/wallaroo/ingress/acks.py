@@ -36,7 +36,7 @@ from wallaroo.spool.format import corrupt, digest, disk_error
 from wallaroo.spool.writer import SpoolWriter
 
 COUNT = struct.Struct(">Q")
-REFUSED = (1 << 64) - 1  # instead of a count: the stream began with another secret
+REFUSED = (1 << 64) - 1  # instead of a count: the stream is bound to another secret
 _HELLO = struct.Struct(">4sBB")  # magic, version, bytes of the stream's name
 _MAGIC = b"wlrs"
 PLAIN_VERSION = 1

@@ -1,10 +1,11 @@
 """One connector source inside the ingress: its port, its clients, its spool.
 
-``connector_protocol.worker`` decides which messages are sent; here are the sockets and the disk.
+``connector_protocol.worker`` decides which messages are sent; this module handles the sockets and
+the disk.
 
 The invariants:
 
-* Nothing is sent to a client but by ``publish``, after the spool was published.  So an ACK, and the
+* Only ``publish`` sends to a client, after the spool was published.  So an ACK, and the
   point of reference that a NOTIFY is answered with, name messages that are on disk: a client may
   forget them.  That is earlier than Wallaroo's ACK after a checkpoint and as safe, because a batch
   that is processed again reads the spool, never the client.
@@ -86,7 +87,7 @@ class ConnectorListener(Listener):
             self._answer(client)
 
     def _pause_all(self) -> None:
-        """Grant no credits, too."""
+        """Grant no credits either."""
         for client in self._clients.values():
             client.session.pause()
             self._selector.unregister(client.socket)

@@ -1,4 +1,4 @@
-"""The processes around the spools, which the driver starts, watches and stops.
+"""Processes around the spools, managed by the driver.
 
 Where it runs: driver.  One ingress for all TCP sources, one feeder per source with a feed, and, on
 a cluster, one range server for the executors.

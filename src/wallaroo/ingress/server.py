@@ -23,11 +23,11 @@ from wallaroo.processes.open_files import allow_many_files
 from wallaroo.spool.waking import run_pauses_until
 
 PUBLISH_S = 0.005  # under load: one publish (and fsync) for everything that arrived in this time
-HELD_S = 0.05  # at most between two publications, however long the run pauses
+HELD_S = 0.05  # maximum between two publications, however long the run pauses
 LEAD_S = 0.002  # before a batch begins, to the time that two publications took
 LEAD_DECAY = 0.9  # factor of the longest publication, with each that is shorter
 PAUSE_S = 0.001  # after a pass that read little, so that many small messages arrive in one read
-BUSY_PAUSE_S = 0.004  # the same, if they were many: each pass has a publication (and fsync)
+BUSY_PAUSE_S = 0.004  # the same, if there were many: each pass has a publication (and fsync)
 SPARSE_S = 0.004  # after a pass that waited so long for its input, the next one does not pause
 LITTLE_BYTES = 64 * 1024
 CONNECTIONS_MAX = 1 << 16

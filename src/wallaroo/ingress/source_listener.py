@@ -1,11 +1,11 @@
 """One TCP source inside the ingress: its ports, its connections, its spool.
 
-The invariants: the bytes read from a socket are appended before the next read.  Nothing is dropped
-but the unfinished frame of a client that disconnected, and the connection of a client that broke
-the framing; both are in the log.  A client whose frame was refused sees its connection reset, never
-an orderly end.
-A count is sent to the sender of an acknowledged stream only after ``publish`` returned, so that
-the frames it counts are on disk; with the level ``store``, after the commit of what they led to.
+The invariants: the bytes read from a socket are appended before the next read.  Only the unfinished
+frame of a client that disconnected is dropped, and the connection of a client that broke the
+framing; both are logged.  A client whose frame was refused sees its connection reset, never an
+orderly end. A count is sent to the sender of an acknowledged stream only after ``publish``
+returned, so that the frames it counts are on disk; at level ``store``, after the commit of
+their results.
 """
 
 from __future__ import annotations

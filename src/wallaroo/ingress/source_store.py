@@ -2,7 +2,7 @@
 
 The invariant: frames passed to ``append`` are in the spool when it returns, even if the disk is
 full: it waits, and so do the clients, because nothing more is read meanwhile.  While the disk is
-full, what was published stays published, nothing else is, and consumed segments are removed.
+full, published frames stay published, no others are, and consumed segments are removed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ConnectionNumbers:
         self._first = following
         self._open: set[int] = set()
         self.has_sent: set[int] = set()  # those of them that the log has events of
-        self._unstated: set[int] = set()  # closed, and not stated in the log
+        self._unstated: set[int] = set()  # closed, but not stated in the log
         self.is_stated = not has_events  # nothing is to be stated before the log's next event
         self._has_closed = True  # the connections of an earlier process
         self._noted_at = 0.0
@@ -64,7 +64,7 @@ class ConnectionNumbers:
             self.is_stated = False
 
     def statement(self) -> bytes:
-        """Return what the log is to state before its next event."""
+        """Return the statement due before the log's next event."""
         return ClosedConnections(self._first, frozenset(self._unstated)).stored
 
     def appended(self, connection: int) -> None:
@@ -97,7 +97,8 @@ class Backlog:
     def is_at_bound(self) -> bool | None:
         """Return whether the backlog is at its bound; None if unknown.
 
-        It is if the next look is not due yet, or if a paused source is still near its bound.
+        It is unknown if the next poll is not due yet, or if a paused source is still near its
+        bound.
         """
         now = time.monotonic()
         byte = self._writer.position.byte

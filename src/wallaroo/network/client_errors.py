@@ -1,4 +1,4 @@
-"""The errors of another system's client, and their meaning for a run.
+"""Errors of external systems' clients, and their meaning for a run.
 
 Where it runs: driver and feeder processes; pure.
 """
@@ -40,5 +40,6 @@ def readable_address(user: str) -> Iterator[None]:
     """Turn the error for an address into a PeerError that names its source or sink."""
     try:
         yield
-    except (ValueError, TypeError, SyntaxError, OSError) as error:  # what its query may cause
+    # errors that its query may cause
+    except (ValueError, TypeError, SyntaxError, OSError) as error:
         raise PeerError(f"{user}: the address cannot be read: {error}.") from None

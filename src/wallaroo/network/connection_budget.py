@@ -1,11 +1,11 @@
-"""The connections that a process may have open, and their order of eviction.
+"""Bound on a process's connections, and their order of eviction.
 
 Where it runs: every process that listens.
 
 The invariants:
 
-* A connection that has not proved itself (by a login if there is one, else by a whole message that
-  it sent) keeps none out: if the bound is reached, the oldest of these is closed.
+* An unproved connection (without a login or, if there is none, a whole message) keeps none out: if
+the bound is reached, the oldest of these is closed.
 * One that has proved itself is never closed to make room.
 * The bound leaves descriptors for files of our own: ``connections_max`` is a part of what the
   system allows.

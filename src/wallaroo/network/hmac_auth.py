@@ -1,11 +1,11 @@
-"""Proofs that a side of a connection knows a run's secret.
+"""Proofs that a peer knows a run's secret.
 
 Where it runs: pure.
 
 The secret itself never travels: a proof is HMAC-SHA256 over a challenge of each side (RFC 2104,
 6234).
 
-The invariant: a proof is worth something on its own connection only, and of its own side only.
+The invariant: a proof is valid only on its own connection and for its own side.
 """
 
 from __future__ import annotations

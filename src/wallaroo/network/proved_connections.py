@@ -1,4 +1,4 @@
-"""Connections between processes that prove to each other that they know a secret.
+"""Connections between processes that authenticate each other by a secret.
 
 Where it runs: driver and workers (resident tasks); driver, ingress, feeders and replica.
 

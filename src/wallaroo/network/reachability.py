@@ -1,4 +1,4 @@
-"""Questions about addresses: whether something accepts connections there, or only this host's.
+"""Checks of addresses: accepting connections, and loopback.
 
 Where it runs: driver, at the start of a run; replica; ingress hosts.
 """

@@ -1,4 +1,4 @@
-"""Texts of other systems without the secrets that settings, parameters and URLs hold.
+"""Removal of secrets from other systems' texts.
 
 Where it runs: driver and feeder processes; pure.
 """

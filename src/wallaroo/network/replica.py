@@ -1,4 +1,4 @@
-"""The address of a replica, and of the run whose copy it keeps.
+"""Address of a replica, and the run whose copy it keeps.
 
 Where it runs: driver, ingress and feeders.
 """

@@ -1,4 +1,4 @@
-"""TLS from PEM files, as a configuration names them.
+"""TLS configuration by PEM files.
 
 Where it runs: everywhere; the files are read by the process that opens a socket.
 """

@@ -1,4 +1,4 @@
-"""URLs from users: what is wrong with them, and what of them may be shown.
+"""Validation and redaction of users' URLs.
 
 Where it runs: pure.
 """

@@ -1,4 +1,4 @@
-"""The archive of Spark's classes, which halves the work of starting a JVM.
+"""Class-data-sharing archive of Spark, which halves the work of a JVM's start.
 
 Where it runs: driver, and ``wallaroo doctor --faster-start``, which creates the archive.
 

@@ -1,4 +1,4 @@
-"""A child's side of the protocol between parent and child.
+"""Child side of the protocol between parent and child.
 
 Where it runs: ingress, feeders, range server, reader of state entities.
 
@@ -10,10 +10,10 @@ The invariants:
 * ``READY {json}`` (before it, in the ingress, ``ACKS {json}``) on stdout reports that the process
   listens or feeds, ``ERROR {json}`` reports why it ends; ``BODY text`` is an answer that the parent
   passes on unchanged.
-* A run that was taken over is as good as gone, and its children end as if it had: what they hold
-  (ports, the lock of a spool) the next run needs.
-* What the process is to do is in a file without a name, whose descriptor is in ``CONFIGURATION``:
-  it may hold secrets, so it is on no disk and no command line.
+* A run that was taken over counts as gone, and its children exit: the next run needs their ports
+and spool locks.
+* The configuration is in an unnamed file, whose descriptor is in ``CONFIGURATION``: it may hold
+secrets, so it is on no disk and no command line.
 * A byte on the descriptor in ``HEARTBEAT`` reports that the process is alive; the process never
   waits for the parent to read it.
 """

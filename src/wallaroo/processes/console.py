@@ -1,4 +1,4 @@
-"""Output of the log for people or a collector, to the driver's stderr or to a view.
+"""Output of the log, to the driver's stderr or to a view.
 
 Where it runs: driver.  There is one stderr, so there is one place for its current owner and for
 the form of what is written there.
@@ -20,7 +20,7 @@ _form: Form = plain
 
 
 def take_over(write: Callable[[str], None]) -> None:
-    """Pass every text for people to ``write`` from now on; a text ends with a newline."""
+    """Pass all plain text to ``write`` from now on; each text ends with a newline."""
     global _owner
     _owner = write
 

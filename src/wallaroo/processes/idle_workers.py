@@ -4,12 +4,12 @@ Where it runs: workers of clusters, whose parent is Spark's own daemon.
 
 Spark replaces such a worker without a line in any log.  So a worker that waits for a task keeps a
 file with its process id beside those of the same executor.  It removes the file when a task begins,
-and when it ends because Spark no longer needs it.  The file of a process that is gone is therefore
-that of one that was killed.  It stays: each later task there reports it by its name, so that the
-driver reads of the death although an attempt fails, and counts it once.  A worker that is killed
-during a task has no file: Spark's scheduler reports it (`killed_workers`).  One that is killed
-when Spark has sent it a task that it has not begun has a file, too, and may be reported twice: to
-count one death too many is better than to miss one.
+and when it ends because Spark no longer needs it.  So the file of a missing process means that it
+was killed. It stays: each later task there reports it by name, so that the driver learns of the
+death even if an attempt fails, and counts it once.  A worker that is killed during a task has no
+file: Spark's scheduler reports it (`killed_workers`).  One that is killed before beginning a task
+that Spark has sent it also has a file, and may be reported twice: one death too many is better than
+a missed one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 
 SPARKS_DAEMON = "pyspark.daemon"
 FOLDER = "wallaroo-idle"  # in the executor's folder, into which Spark has fetched the application
-_mark: Path | None = None  # none on this machine, whose daemon notices all deaths
+_mark: Path | None = None  # none on this machine, whose daemon detects all deaths
 
 
 def report_idle_deaths() -> None:

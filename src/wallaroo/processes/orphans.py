@@ -122,7 +122,8 @@ def from_lasting_thread(start: Callable[[], subprocess.Popen[bytes]]) -> subproc
 
 
 def _end_with(parent: int, library: ctypes.CDLL, number: int = signal.SIGKILL) -> None:
-    library.prctl(PR_SET_PDEATHSIG, number)  # if it is forbidden, the process stays as Spark has it
+    # if it is forbidden, the process stays under Spark's control
+    library.prctl(PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:  # the parent died meanwhile
         _end()
 

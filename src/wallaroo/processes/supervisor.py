@@ -1,4 +1,4 @@
-"""The parent's side of the protocol between parent and child.
+"""Parent side of the protocol between parent and child.
 
 Where it runs: driver.
 

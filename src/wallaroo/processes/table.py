@@ -3,8 +3,8 @@
 Where it runs: a terminal, a driver, a test.
 
 The invariant: a signal goes only to a process that is ours.  A pid alone proves nothing, since the
-system reuses it for another process later; pid, boot and time of start together are proof, and so
-is a mark in the environment, which children inherit.
+system reuses pids; pid, boot and time of start together are proof, and so is a mark in the
+environment, which children inherit.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ closures, once they have seen a few alike, compare the header's columns of a who
 a strided slice per header byte, stripped of the expected byte, shows how many frames are alike, and
 one `struct` cuts many of them.  Lines cost a search for newlines, in C.
 
-The invariant: a framing's ``max_size`` decides what is accepted (``frame_walker``), never what is
-read again later (``frame_splitter``): a spool stays readable with a smaller ``max_size``.
+The invariant: a framing's ``max_size`` limits what is accepted (``frame_walker``), never what is
+reread later (``frame_splitter``): a spool stays readable with a smaller ``max_size``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Framing:
     header_length: int = 4
     length_fmt: str = ">I"
     max_size: int = 16384  # largest payload accepted, bytes; of a line without its newline
-    is_lines: bool = False  # the header is then of no meaning
+    is_lines: bool = False  # the header is then ignored
 
     @property
     def overhead(self) -> int:
@@ -55,7 +55,7 @@ def line_framing(max_size: int = 16384) -> Framing:
 
 
 class FrameError(PeerError):
-    """A frame that breaks the framing; ``end`` and ``frames``: of the good ones before."""
+    """A frame that breaks the framing; ``end`` and ``frames``: of the valid ones before it."""
 
     def __init__(self, what: str, end: int, frames: int):
         super().__init__(what, end, frames)
@@ -68,7 +68,7 @@ class FrameError(PeerError):
 
 
 def length_reader(framing: Framing) -> struct.Struct:
-    """Return the struct that reads a header.  Raises ValueError: a format that cannot."""
+    """Return the struct that reads a header. Raises ValueError for an unsuitable format."""
     try:
         header = struct.Struct(framing.length_fmt)
         is_whole = isinstance(header.unpack(bytes(header.size))[0], int)

@@ -4,8 +4,8 @@ The last one of a file may have no end.
 
 Where it runs: everywhere; pure, but for the file that is read.
 
-The invariant: a line belongs to the range in which it begins.  So any cut of a file into ranges of
-bytes yields each line once, in order.
+The invariant: a line belongs to the range in which it begins.  So any division of a file into byte
+ranges yields each line once, in order.
 """
 
 from __future__ import annotations

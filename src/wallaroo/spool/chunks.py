@@ -1,4 +1,4 @@
-"""Parsing a run of chunks, written once for files and sockets.
+"""Parser of runs of chunks, for files and sockets.
 
 Where it runs: driver, workers, ingress (pure: bytes come in through a function).
 """

@@ -7,7 +7,7 @@ The invariants:
 
 * Before the first event that follows a connection's close, the log has a chunk that states it
   (`ClosedConnections`).  That of a process's first event states all connections of earlier ones.
-  So where in the log a connection has closed follows from the log alone, whatever died.
+  So the place of each close follows from the log alone, whatever died.
 * Until an event follows, only the file states it, at the same place: that of the log's last event.
 * The file states a number of events and a connection's number.  Of every connection with a lower
   number, but for those listed, all events are among that many first ones of the log.  It is a hint,
@@ -28,7 +28,7 @@ from pathlib import Path
 from wallaroo.durable.whole_file import write_whole
 
 FILE = "open"
-STATEMENTS_MAX = 256  # so many cover a backlog of any length
+STATEMENTS_MAX = 256  # enough for a backlog of any length
 NUMBERS = 1 << 32  # a chunk's header has room for this many
 
 

@@ -1,4 +1,4 @@
-"""A spool's copy on a second host, as its writer sees it.
+"""Writer's side of a spool's copy on a second host.
 
 Where it runs: ingress and feeders.
 
@@ -79,7 +79,7 @@ class SpoolCopy:
         except _ERRORS as error:
             self._drop()
             if was_connected and not isinstance(error, TimeoutError):
-                self.wait(end)  # once more: the replica may have been started again
+                self.wait(end)  # once more: the replica may have been restarted
                 return
             self._outage.failed(error)
             raise ReplicaSilentError(f"{self._outage.words}.") from error
@@ -108,7 +108,7 @@ class SpoolCopy:
         self._is_pending = False
 
     def _connected(self) -> ReplicaLink:
-        """Return a connection to a copy that is as the folder is."""
+        """Return a connection to a copy that matches the folder."""
         link = ReplicaLink(self._replica, "part")
         try:
             stated = link.stated([self._prefix])

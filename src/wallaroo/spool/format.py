@@ -8,7 +8,7 @@ The invariants of the spool:
   (``<byte>-<events>.chunks``, named by the position of their first chunk), beside each segment a
   sparse index (``.index``), the ``head`` and the ``tail``.  All of them are private to the user.
 * A *chunk* is the unit of writing and reading: whole frames, with a checksum seeded by the chunk's
-  position, so that bytes that belong elsewhere never pass.  One without events, since version 3,
+  position, so that misplaced bytes are never accepted.  One without events, since version 3,
   states closed connections (`spool.connections`) and is written together with the chunk after it.
   A *boundary* lies between two chunks;
   it is counted in bytes and in events since the log's first byte, and never decreases.
@@ -24,7 +24,7 @@ The invariants of the spool:
   refuse it.
 * The tail is written by the consumer, after its commit.  Segments are removed only when they are
   wholly below the tail, and the segment with the last published chunk always stays.  Before that,
-  a durable head is synced: after a power cut it is never older than the oldest segment.
+  a durable head is synced: so after a power cut it is never older than the oldest segment.
 * If a segment reaches past the start of the next one, the next one counts.
 * The index is a hint: an entry that fails its checksum, or is after the head, is skipped.
 """
@@ -86,7 +86,7 @@ class ReplicaSilentError(SpoolFullError):
 
 
 class SpoolDiskError(PeerError):
-    """The disk refused, and nothing was appended or published."""
+    """Disk error; nothing was appended or published."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

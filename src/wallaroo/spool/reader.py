@@ -1,4 +1,4 @@
-"""Reading a spool: head, boundaries, chunks.
+"""Reader of a spool: head, boundaries, chunks.
 
 Where it runs: driver and workers.  A reader holds no open file and pickles as its folder.
 """
@@ -155,7 +155,7 @@ def open_segment(segment: Segment) -> int:
     try:
         fd = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
-        raise corrupt(segment.path, 0, "the file is gone, though it is not consumed") from None
+        raise corrupt(segment.path, 0, "the file is missing although it is not consumed") from None
     try:
         check_segment_header(segment, os.pread(fd, SEGMENT_HEADER.size, 0))
     except CheckpointError:

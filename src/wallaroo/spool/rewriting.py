@@ -1,4 +1,4 @@
-"""Copying a log's end, whose sync is in doubt, into a segment.
+"""Copy of a log's end, whose sync is in doubt, into a segment.
 
 Where it runs: ingress and feeders, under the folder's lock.
 

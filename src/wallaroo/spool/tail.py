@@ -1,7 +1,7 @@
-"""The tail: everything below it is consumed and committed.
+"""The tail, below which everything is consumed and committed.
 
-Where it runs: the driver writes it after a commit, the spool's writer reads it, and answers who
-waits for the commit of what was sent.
+Where it runs: the driver writes it after a commit, the spool's writer reads it, and uses it to
+answer senders that wait for commits.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""Waking a run that waits for its spools, by datagrams, and the pauses in which it polls nothing.
+"""Datagrams that wake a run, and notes of its pauses.
 
 Where it runs: ingress and feeders; `PauseNote` in the driver, too.  ``WALLAROO_WAKE`` in the
 environment, set by the run that starts them, names the Unix socket of the run; without it nothing
 is sent.
 
-A datagram after each publication replaces polls many times a second.  One means nothing but that
-there may be something new, so one that is lost (a full buffer: the run has others to read; a run
-that ends) costs no more than the run's next poll.
+A datagram after each publication replaces polls many times a second.  A datagram only means that
+there may be new input, so a lost one (a full buffer: the run has others to read; a run that ends)
+only costs the wait for the run's next poll.
 
 Beside the socket is a file of eight bytes: the monotonic time, one clock for all processes of a
-machine, before which the run begins no batch.  Publications until then may be made as one.  A time
-that has passed, as that of a run that ended, asks for nothing, nor does a file that is missing or
-cannot be read.  The file is not mapped into memory: on a full disk, touching a page of it would
-kill the process (SIGBUS), while a call fails.
+machine, before which the run begins no batch.  Publications until then may be made as one.  A past
+time, such as that of an ended run, has no effect, nor does a missing or unreadable file.  The file
+is not mapped into memory: on a full disk, touching a page of it would kill the process (SIGBUS),
+while a call fails.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Writing a spool: append, publish, remove, and continue after a crash.
+"""Writer of a spool: append, publish, remove, recover.
 
 Where it runs: ingress and feeders, one writer per folder (a lock on the folder ensures it, and is
 released with its process).

@@ -1,4 +1,4 @@
-"""The driver's side of ingress hosts: it admits them, and exchanges positions with them.
+"""Driver side of ingress hosts: admission and exchange of positions.
 
 Where it runs: driver; a thread for each connection.
 """
@@ -263,4 +263,4 @@ class HostListener:
             if time.monotonic() > until:
                 raise _RefusedError(LATER, "the run does not commit at the moment")
             time.sleep(LOOK_S)
-        _log.warning("ingress '%s' is given up: what it had and no batch read is lost", name)
+        _log.warning("ingress '%s' is given up: its unread input is lost", name)

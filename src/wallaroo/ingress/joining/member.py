@@ -3,12 +3,12 @@
 Where it runs: a terminal or service of that host, for as long as it is to receive.
 
 It runs the ingress and the range server as a driver does, on a folder of its own.  While the run is
-away it continues to receive and to acknowledge, until the backlog is at its bound.
+unavailable it continues to receive and acknowledge, until the backlog is at its bound.
 
 The invariants:
 
 * A folder is one host's, for one checkpoint: its id is in each position of the run's commits, and a
-  spool that lacks what is committed of it is refused before it is read or listened for.
+spool that lacks committed input is refused before it is read or listened for.
 * The tail follows the run's commits alone: nothing is removed that a commit may read again.
 """
 

@@ -16,8 +16,8 @@ The protocol, over a proved connection (`network.proved_connections`); a message
    ``SILENT_S`` is gone.
 
 The invariant: the host's spool is on its disk before the driver learns of it, and the driver's
-commit is published before the host learns of it.  So either may die at any moment: what the other
-one knows is true.
+commit is published before the host learns of it.  So either may die at any moment: the other's
+knowledge is correct.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def secret_of_ranges(secret: bytes) -> bytes:
 
 
 def committed_json(committed: dict[str, Committed]) -> Fields:
-    """Return what is committed, by source, as it travels."""
+    """Return the committed positions by source, as sent."""
     return {
         source: [each.position.byte, each.position.events, each.released.byte, each.released.events]
         for source, each in committed.items()

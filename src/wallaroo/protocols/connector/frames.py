@@ -30,7 +30,7 @@ FRAME_BYTES_MAX = 16 * 1024 * 1024
 
 
 class MalformedFrameError(ValueError):
-    """Bytes that are not a frame of this protocol; the text is for the other side."""
+    """Error for bytes that are not a frame; its text is for the peer."""
 
 
 class Reader:
@@ -139,7 +139,7 @@ class Ok(Fields):
 
 @dataclass(frozen=True, slots=True)
 class Error(Fields):
-    """Either way: what went wrong; the connection is closed after it."""
+    """Either direction: an error, after which the connection is closed."""
 
     type = 2
     forms = (Form(lambda reason: short(reason[:SHORT_MAX]), Reader.short),)
@@ -148,7 +148,7 @@ class Error(Fields):
 
 @dataclass(frozen=True, slots=True)
 class Notify(Fields):
-    """Client to worker: a stream is about to begin at this point, as far as the client knows."""
+    """Client to worker: a stream begins, at this point as far as the client knows."""
 
     type = 3
     forms = (NUMBER, SHORT, NUMBER)
@@ -272,7 +272,7 @@ def parsed(kind: type[Parsed], content: bytes, what: str) -> Parsed:
     except struct.error as error:
         raise MalformedFrameError(f"a {what} {content[0]} is cut off") from error
     if reader.rest():
-        raise MalformedFrameError(f"a {what} {content[0]} has {reader.rest()} bytes too many")
+        raise MalformedFrameError(f"a {what} {content[0]} has {reader.rest()} extra bytes")
     return message
 
 
@@ -296,7 +296,7 @@ class FrameSplitter:
             (length,) = HEADER.unpack_from(self._buffer, at)
             if not 0 < length <= self._bytes_max:
                 raise MalformedFrameError(
-                    f"a frame of {length} bytes; 1 to {self._bytes_max} may be"
+                    f"a frame of {length} bytes; allowed are 1 to {self._bytes_max}"
                 )
             if len(self._buffer) - at - HEADER.size < length:
                 break

@@ -45,7 +45,7 @@ SHORTS = Form(lambda texts: U32.pack(len(texts)) + b"".join(map(short, texts)), 
 
 @dataclass(frozen=True, slots=True)
 class ListUncommitted(Fields):
-    """Worker to sink: which transactions have voted and wait for their end?"""
+    """Worker to sink: which transactions have voted and are still open?"""
 
     type = 201
     forms = (NUMBER,)
@@ -74,7 +74,7 @@ class Phase1(Fields):
 
 @dataclass(frozen=True, slots=True)
 class Vote(Fields):
-    """Sink to worker: its vote; yes obliges it to keep the bytes until phase 2, over crashes."""
+    """Sink to worker: its vote; yes commits it to keep the bytes until phase 2, despite crashes."""
 
     type = 204
     forms = (SHORT, FLAG)

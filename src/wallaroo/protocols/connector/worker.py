@@ -8,15 +8,15 @@ The invariants of a session:
 
 * A connection is in one of four states, and `_HANDLERS` lists the frames each may get.  Anything
   else is answered with ERROR, and nothing after it is read.
-* A frame after the handshake costs the client one credit; a client without credits that sends a
-  message is in error.  Wallaroo's own client announces streams without regard to its credits, and
-  pays nothing for the end of a stream: a NOTIFY may be on credit, and every end of a stream allows
-  a message more.  Credits are refilled when they fall to ``refill`` or below, and none are granted
-  while `is_paused`: the frames a client may send then are bounded by the credits it already has.
-* A client tries a refused stream again when it gets an ACK: `beat` sends one if nothing else does.
+* A frame after the handshake costs the client one credit; sending a message without credits is an
+error. Wallaroo's own client announces streams regardless of credits and does not pay for the end of
+a stream: a NOTIFY may overdraw, and every end of a stream allows one more message.  Credits are
+refilled when they fall to ``refill`` or below, and none are granted while `is_paused`: the frames a
+client may send then are bounded by the credits it already has.
+* A client retries a refused stream when it gets an ACK: `beat` sends one if nothing else does.
 * A stream has one owner among all connections.  A message of a stream that the connection does not
   own is an error.  Ids of a stream rise; a message whose id was seen before is dropped silently:
-  that is how a client that rewinds too far loses and doubles nothing.
+  so a client that rewinds too far neither loses nor duplicates anything.
 * An ACK is only sent for the ids that `acknowledge` was called with: the host calls it when the
   messages are durable.
 """
@@ -102,7 +102,7 @@ class Credits:
         self.largest = largest
         self.is_paused = False  # whether credits are held back
         self._refill = refill
-        self._left = 0  # below 0: announced on credit
+        self._left = 0  # below 0: overdrawn by announcements
         self._ends = 0  # ended streams on this connection
 
     @property
@@ -116,7 +116,7 @@ class Credits:
         return self.largest
 
     def spend(self, *, is_message: bool) -> bool:
-        """Spend one; return False if a message was sent without any."""
+        """Spend one; return False if a message was sent without a credit."""
         if is_message and self._left <= -self._ends:
             return False
         self._left -= 1

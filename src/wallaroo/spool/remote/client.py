@@ -1,4 +1,4 @@
-"""Reading a spool over the network: ``SpoolReader.chunks`` from another host.
+"""Reader of a spool over the network, from another host.
 
 Where it runs: worker.  A connection that breaks is replaced, and reading continues after the last
 chunk that was yielded; only a server that stays unavailable is an error.

@@ -1,10 +1,10 @@
-"""The files of a checkpoint that tasks on other hosts read, and those that they add.
+"""Checkpoint files that remote tasks read and add.
 
 Where it runs: range server.
 
-The invariant: nothing but state and staged output can be added, by a name of its own; a file is
-there with its whole content, and on disk if the checkpoint is synced, before its writer learns of
-it.  What a task adds is its own: names carry the attempt, so a file is replaced by itself alone.
+The invariant: only state and staged output can be added, under unique names; a file is complete,
+and on disk if the checkpoint is synced, before its writer is answered. Names carry the attempt, so
+a file can only be replaced by itself.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ The protocol, version 2, over one TCP connection; numbers are big-endian:
 3. The server sends an ``ANSWER`` (status, length) with 32 bytes: its own proof.  A client that
    cannot prove itself gets the status REFUSED and words, and no more.
 4. Any number of times: the client sends a ``REQUEST`` (kind, bytes of the name, two numbers), then
-   the name.  The server sends an ``ANSWER``: OK with a length and so many bytes, or the status of
+   the name.  The server sends an ``ANSWER``: OK with a length and that many bytes, or the status of
    an error and its words of that length in UTF-8.  The connection stays open after either, unless
    the client broke the protocol.  The kinds:
 

@@ -104,7 +104,7 @@ def test_any_bytes_are_a_frame_or_a_malformed_one(content: bytes) -> None:
         ("", "an empty frame"),
         ("09", "unknown frame type 9"),
         ("01 0000", "a frame of type 1 is cut off"),
-        ("01 00000001 00", "a frame of type 1 has 1 bytes too many"),
+        ("01 00000001 00", "a frame of type 1 has 1 extra bytes"),
         ("06 00000001 ffffffff", "a frame of type 6 is cut off"),
         ("05 0000000000000001", "a frame of type 5 is cut off"),
     ],
