@@ -4,9 +4,9 @@ They kill the process, or break its disk or clock.
 
 Where it runs: everywhere, in tests and verifications only.
 
-The actions: ``kill`` (SIGKILL), ``enospc`` and ``eio`` (the next call that writes to a file, syncs
-or renames fails so), ``enospc SECONDS`` and ``eio SECONDS`` (all of them for that time), ``torn``
-(the next write to a file is cut in half, and the process dies).
+The actions: ``kill`` (SIGKILL), ``enospc`` and ``eio`` (the next call that writes, syncs or renames
+a file fails with it), ``enospc SECONDS`` and ``eio SECONDS`` (all such calls for that time),
+``torn`` (the next write to a file is cut in half, and the process dies).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WRITES = ("write", "pwrite", "pwritev")
 SYNCS = ("fsync", "fdatasync")
 NAMES = ("rename", "replace")
 ERRORS = {"enospc": errno.ENOSPC, "eio": errno.EIO}
-# a full disk refuses calls that need room; a sync does not
+# a full disk fails calls that need space; a sync does not
 BREAKABLE = {errno.ENOSPC: WRITES + NAMES, errno.EIO: WRITES + SYNCS + NAMES}
 OFFSET = struct.Struct(">q")  # how far the clock is ahead, in nanoseconds
 _REAL: dict[str, Callable[..., Any]] = {name: getattr(os, name) for name in WRITES + SYNCS + NAMES}

@@ -4,7 +4,7 @@ They prove what a restart finds.
 
 Where it runs: everywhere that writes durable files.  ``WALLAROO_FAULT="name:nth"`` kills this
 process with SIGKILL when it passes the named point for the nth time (from 1);
-``WALLAROO_FAULT="name:nth:ACTION"`` does something else there (``fault_actions.py``).
+``WALLAROO_FAULT="name:nth:ACTION"`` performs that action instead (``fault_actions.py``).
 ``WALLAROO_FAULT_LOG=FILE`` appends the name of every point passed to FILE, so that a test can find
 out which there are.  ``WALLAROO_FAULT_ORDERS=FOLDER`` accepts an order while the process runs: the
 file ``order`` in FOLDER holds an action, empty files name the points at which it may be done, and
@@ -26,7 +26,7 @@ TAKEN = ".taken"  # the suffix of an order that is being carried out, after the 
 
 
 def actor(plan: str) -> Callable[[str], None]:
-    """Return the fault point for a plan ``name:nth[:action]``; an empty plan's does nothing."""
+    """Return the fault point of a plan ``name:nth[:action]``; an empty plan's does nothing."""
     if not plan:
         return _pass
     wanted, nth, action = [*plan.split(":"), "kill"][:3]
@@ -57,7 +57,7 @@ def recorder(file: str) -> Callable[[str], None]:
 def taker(folder: str) -> Callable[[str], None]:
     """Return the fault point that carries out a folder's orders; its file ``clock`` shifts ours."""
     shift_clock(os.path.join(folder, "clock"))
-    rename = os.rename  # also while this process's calls are broken
+    rename = os.rename  # works even while this process's calls fail
     order = os.path.join(folder, ORDER)
 
     def fault_point(name: str) -> None:

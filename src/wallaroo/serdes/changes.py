@@ -30,7 +30,7 @@ class Change(Generic[Row]):
     """A change of one row, or the truncation of a table.
 
     ``before`` and ``after`` are the row as it was and as it is; None if there is none, or if the
-    database does not tell what was before.
+    database does not send the old row.
     """
 
     op: Op
@@ -138,8 +138,8 @@ class Debezium(Serde[Change[Any]]):
 
     ``kind`` is the type of rows, a dataclass, say; without it they are dicts.  ``payload`` is the
     format of envelopes: JSON with and without schemas (default), or ``Avro(schema_registry=...)``.
-    ``before`` is the type of rows as they were, if it is another: databases tell only the key
-    unless they are set to tell all.
+    ``before`` is the type of rows as they were, if it is another: databases send only the key
+    unless configured to send the whole row.
 
     A tombstone (a record without a value) is not an event.
     """

@@ -1,4 +1,4 @@
-"""Pydantic's models and dataclasses, which pydantic itself reads and writes.
+"""Pydantic's models and dataclasses, converted by pydantic itself.
 
 Values of a type with one anywhere in it are checked by pydantic as a whole: with its validators,
 aliases and conversions.

@@ -98,7 +98,7 @@ class Serde(Generic[Event]):
     @property
     def decoder(self) -> Decoder[Event]:
         """Return the decoder of payloads."""
-        # pure: to decode twice costs less than to pickle the event and back
+        # pure: decoding twice costs less than pickling and unpickling the event
         name = f"decode {self._label}"
         return Decoder(self._codec.decode, name, on_error=self._on_error, is_pure=True)
 

@@ -1,7 +1,7 @@
 """Events of several classes: a field of each object, the tag, names its class.
 
 A class is named by the values that its own field of that name allows (a ``Literal``), or by its
-name in lower case.  No name is that of two classes.
+name in lower case.  No two classes share a name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The session, application, cluster and trigger that all hosts on Spark have."""
+"""Common parts of Spark hosts: session, application, cluster, trigger."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ from wallaroo.spark.session.shipping import ship
 from wallaroo.spark.session.shuffles import ShuffleCleaner
 from wallaroo.spark.session.spark_errors import GONE, failure_of
 
-WARM_TASK_S = 0.2  # a task that only imports leaves others time to get processes of their own
+# so that an import-only task lasts long enough for others to get their own processes
+WARM_TASK_S = 0.2
 _log = logging.getLogger("wallaroo.run")
 
 

@@ -1,4 +1,4 @@
-"""Tools to test an application without Spark and a JVM, in milliseconds.
+"""Test tools for applications, without Spark or a JVM.
 
 Where it runs: in your tests.
 

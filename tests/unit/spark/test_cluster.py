@@ -184,7 +184,7 @@ def test_a_worker_that_has_gone_is_named_once_and_is_no_member(
     cluster.look_now()
     cluster.look_now()
     assert [message for message in caplog.messages if "has gone" in message] == [
-        "worker-b has gone: Spark's executor there has ended"
+        "worker-b has left: its Spark executor has ended"
     ]
     assert [worker.name for worker in cluster.status()] == ["worker-a"]
 

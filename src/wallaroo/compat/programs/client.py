@@ -1,4 +1,4 @@
-"""The source program's side of the connector protocol, ``AtLeastOnceSourceConnector``.
+"""Source program's side of the protocol: ``AtLeastOnceSourceConnector``.
 
 Where it runs: source programs, one thread per connector.  (Wallaroo's was built on asyncore, which
 Python no longer has; names, arguments and callbacks are the same.)

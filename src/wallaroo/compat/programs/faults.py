@@ -1,4 +1,4 @@
-"""Faults between a program and an application.
+"""Errors between a program and an application.
 
 Where it runs: source and sink programs.
 """

@@ -51,7 +51,7 @@ class FlowMeter:
 
     @property
     def waiting_for(self) -> str:
-        """Return a wait's causes in words, each in front of what may follow from it."""
+        """Return a wait's causes in words, each before its possible consequences."""
         sinks = [f"{sink.name}: {sink.waiting_for}" for sink in self.sinks if sink.waiting_for]
         words = "; ".join(filter(None, (*sinks, self._waiting_for)))
         if not self._cause:
@@ -74,7 +74,7 @@ class BackfillMeter:
         self._rate: RateMeter | None = None
 
     def status(self, backfill: Backfill | None, now: float) -> BackfillStatus | None:
-        """Note its progress; return it with its estimated end."""
+        """Record its progress; return it with its estimated end."""
         if backfill is None:
             return None
         done, left, is_whole = backfill

@@ -3,8 +3,8 @@
 Where it runs: pure (the driver keeps one per step).
 
 The algorithm is Space-Saving (Metwally, Agrawal, El Abbadi, "Efficient computation of frequent and
-top-k elements in data streams", 2005): a new key takes the place of the least frequent one and
-inherits its count.  Invariants, which the tests check:
+top-k elements in data streams", 2005): a new key replaces the least frequent one and inherits its
+count.  Invariants, which the tests check:
 
 * at most ``KEYS_MAX`` keys are kept;
 * a key's count is never below its true one, and above it by at most ``total / KEYS_MAX``;

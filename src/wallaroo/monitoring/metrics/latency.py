@@ -8,8 +8,8 @@ Invariants:
 * A batch without output for any sink left when it was committed.
 * Sinks keep order: when batch n has left, so have all before it.
 * At most ``WAITING_BATCHES_MAX`` batches wait.  When one more comes, the two oldest become one,
-  which leaves with the younger: nothing is forgotten, and the cost of a receiver that is
-  unavailable for long stays in the figures.
+  which leaves with the younger: nothing is forgotten, and the cost of a long-unavailable receiver
+  stays in the figures.
 * A waiting batch holds at most ``RECEIPTS_MAX`` receipts per pipeline; above, neighbours are folded
   into the earlier of the two.
 """

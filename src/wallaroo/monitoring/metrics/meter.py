@@ -1,4 +1,4 @@
-"""The driver's account of one run: a façade over meters by subject.
+"""Meter of one run: a façade over meters by subject.
 
 It is read as a `RunStatus` and as `RunDetails`.
 
@@ -54,7 +54,7 @@ from wallaroo.monitoring.metrics.steps import StepMeter
 
 
 class StepFacts(NamedTuple):
-    """Facts about steps, as they were given last."""
+    """Latest facts about steps."""
 
     losses: tuple[StepLosses, ...] = ()
     upgrades: tuple[StepUpgrade, ...] = ()
@@ -100,12 +100,12 @@ class RunMeter:
             self._progress.begin_phase(Phase(doing, time.time()))
 
     def own(self, epoch: int) -> None:
-        """Note the epoch in which the run owns its checkpoint."""
+        """Record the epoch in which the run owns its checkpoint."""
         with self._lock:
             self._identity = replace(self._identity, epoch=epoch)
 
     def set_standby(self, standby: StandbyStatus | None) -> None:
-        """Note what a standby sees of the leader; None if this is not, or no longer, a standby."""
+        """Record a standby's view of the leader; None if this is not a standby."""
         with self._lock:
             self._identity = replace(self._identity, standby=standby)
 
@@ -133,17 +133,17 @@ class RunMeter:
                 self._batches.last_batch = recovery.batch
 
     def set_tasks(self, tasks: int) -> None:
-        """Note how many tasks the next batch has."""
+        """Record how many tasks the next batch has."""
         with self._lock:
             self._progress.tasks = tasks
 
     def set_workers(self, workers: tuple[WorkerStatus, ...]) -> None:
-        """Note the workers, by name, with the key groups that each works on."""
+        """Record the workers, by name, with the key groups that each works on."""
         with self._lock:
             self._progress.workers = workers
 
     def set_workers_killed(self, count: int) -> None:
-        """Note how many worker processes were killed from outside in this run."""
+        """Record how many worker processes were killed from outside in this run."""
         with self._lock:
             self._progress.workers_killed = count
 
@@ -155,17 +155,17 @@ class RunMeter:
             self._progress.usage = Usage(processes, cpu_s)
 
     def set_moved(self, text: str) -> None:
-        """Note what the last change of the cluster moved, in words."""
+        """Record what the last cluster change moved, in words."""
         with self._lock:
             self._progress.moves.append(Moved(time.time(), text))
 
     def set_step_times(self, times: tuple[StepTime, ...]) -> None:
-        """Note the watermark of each state step."""
+        """Record the watermark of each state step."""
         with self._lock:
             self._progress.step_times = times
 
     def set_damaged(self, files: Mapping[str, str]) -> None:
-        """Note the damaged files of the checkpoint, with the damage of each."""
+        """Record the damaged files of the checkpoint, with the damage of each."""
         damaged = tuple(f"{file}: {what}" for file, what in [*files.items()])
         with self._lock:
             self._progress.damaged = damaged
@@ -223,17 +223,17 @@ class RunMeter:
             self._errors.add(batch, time.time(), counts, samples)
 
     def set_losses(self, losses: tuple[StepLosses, ...]) -> None:
-        """Note the events of committed batches that left a step without a result."""
+        """Record the events of committed batches without a result."""
         with self._lock:
             self._facts = self._facts._replace(losses=losses)
 
     def set_upgrades(self, upgrades: tuple[StepUpgrade, ...]) -> None:
-        """Note how far the upgrade of stored state is."""
+        """Record the progress of the upgrade of stored state."""
         with self._lock:
             self._facts = self._facts._replace(upgrades=upgrades)
 
     def output_left(self, batch: int, at_ns: int) -> None:
-        """Note when all up to a batch was sent, unless it is known already."""
+        """Record when all output up to a batch was sent, unless already known."""
         with self._lock:
             self._latency.output_left(batch, at_ns)
 
@@ -245,7 +245,7 @@ class RunMeter:
         waiting_for: str = "",
         cause: str = "",
     ) -> None:
-        """Note the reports of sources and sinks.
+        """Record the reports of sources and sinks.
 
         ``waiting_for`` is what the whole run waits for, ``cause`` the part of it from which all
         other waits follow.  Called many times a second, this also drives the history.
@@ -314,7 +314,7 @@ class RunMeter:
             )
 
     def details(self) -> RunDetails:
-        """Return what the status leaves out: steps, edges, keys, batches, errors, recovery."""
+        """Return the details beyond the status: steps, edges, keys, batches, errors, recovery."""
         with self._lock:
             return RunDetails(
                 steps=self._steps.steps,

@@ -10,7 +10,7 @@ from itertools import pairwise
 from statistics import median
 
 SPAN_S = 5.0  # the span of a rate's average
-PATIENCE_S = 20.0  # a longer silence is never taken for a long batch
+PATIENCE_S = 20.0  # a longer silence is never mistaken for a long batch
 RESOLUTION_S = 0.05  # closer samples are merged, which bounds their number
 SAMPLES_MAX = int(2 * SPAN_S / RESOLUTION_S) + 4
 BATCHES_KEPT = 50
@@ -36,8 +36,8 @@ class RateMeter:
     def sample(self, total: int, at_s: float) -> None:
         """Note the total at ``at_s``.
 
-        A clock that was set back counts as one that stopped, a smaller total (backlogs are
-        estimates) as the same one.
+        A clock that was set back counts as stopped, a smaller total (backlogs are estimates) as
+        unchanged.
         """
         samples = self._samples
         total = max(total, self.total)

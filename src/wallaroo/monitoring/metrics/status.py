@@ -184,7 +184,7 @@ class WorkerStatus:
 
 @dataclass(frozen=True, slots=True)
 class StandbyStatus:
-    """A standby: the run that leads, and what it has of that run's commits."""
+    """Standby: the leading run, and how far its commits are followed."""
 
     leader: str  # empty: none is known
     epoch: int  # the newest claim's; 0: nothing was begun yet
@@ -328,7 +328,7 @@ class RunStatus:
 
     @property
     def is_late(self) -> bool:
-        """Return whether one result of a hundred takes longer than twice the latency target.
+        """Return whether one result in a hundred takes longer than twice the latency target.
 
         One slow batch, such as one beside a collection of garbage, is not enough.
         """

@@ -96,7 +96,7 @@ class StepMeter:
             load.events + sum(report.stage_events.values()),
         )
         if len(self._workers) > WORKERS_MAX:
-            del self._workers[next(iter(self._workers))]  # the one that worked longest ago
+            del self._workers[next(iter(self._workers))]  # the one that has been idle longest
 
     def _add_sample(self, sample: StageSample, events: int) -> None:
         scale = events / sample.events if sample.events else 1.0

@@ -1,6 +1,6 @@
-"""The dashboard's data: the graph of a plan, and a message a second.
+"""The dashboard's data: a plan's graph, and a message per second.
 
-The message has everything that changes.
+The message holds everything that changes.
 
 Where it runs: driver, in the server's threads.
 """

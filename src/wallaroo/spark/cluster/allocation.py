@@ -1,11 +1,11 @@
-"""The executors that the master of a standalone cluster gives to the drivers of an application.
+"""Allocation of a standalone cluster's executors to drivers.
 
 Where it runs: driver, of a standby and of the run that it becomes.
 
 Such a master gives all free cores to the first driver that registers.  So a standby asks for none
 until it leads.  A driver that hangs, or is cut off, keeps its executors, as its JVM, or the
 master's connection to it, may be alive: who takes over sends the master what a driver sends it at
-its own end.  Other cluster managers have rules of their own for both.
+its own end.  Other cluster managers have their own rules for both.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 ``poll`` is called by the watch, many times a second; batches ask for ``tasks`` and ``layout``.
 
-A host joins like this: Spark has an executor there; a task is sent to it (its Python starts,
+A host joins as follows: Spark has an executor there; a task is sent to it (its Python starts,
 imports the application, sees the checkpoint); then its view is filled with the key groups it is
 going to own, while batches continue elsewhere; only then is it a member, and the next batch has a
 layout with it.  A host that has left is not a member from the next batch on.  With a local
@@ -61,7 +61,7 @@ class Placement:
     is_local: bool  # one process on this host: nothing to place
     tasks: int | None = None  # per batch; None: as many as there are cores
     is_sticky: bool = True  # False: Spark places tasks as it likes (to compare)
-    # whether tasks stay, each with a core of its own, and exchange blocks without Spark
+    # whether tasks are resident, each with its own core, and exchange blocks without Spark
     are_resident: bool = False
     members_min: int = 1  # a start waits for this many hosts
     has_replicas: bool = False  # whether hosts keep copies of others' key groups
@@ -136,7 +136,7 @@ class Cluster:
     def _prepared(self, tasks: int, members: tuple[Member, ...]) -> Layout:
         """Return a new layout, created while cores are free; cached anchors stay in place."""
         layout = self._laid_out(tasks, members)
-        self._prepare(layout)  # not under the lock: it waits if no host is left
+        self._prepare(layout)  # outside the lock: it waits if no host is left
         with self._lock:
             if self._membership.members == members:
                 self._layouts.put(layout)
@@ -255,7 +255,7 @@ class Cluster:
         if gone:
             for member in self._membership.members:
                 if member.host in gone:
-                    _log.warning("%s has gone: Spark's executor there has ended", member.worker)
+                    _log.warning("%s has left: its Spark executor has ended", member.worker)
             with self._lock:
                 self._membership.drop(gone)
                 self._layouts.retire_all()

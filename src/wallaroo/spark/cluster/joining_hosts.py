@@ -1,6 +1,6 @@
-"""The work of a host before it owns anything.
+"""Work of a host before it owns anything.
 
-Where it runs: worker.  Nothing escapes from here but values, as in ``runtime.task``.
+Where it runs: worker.  Only values leave this module, as in ``runtime.tasks.task``.
 """
 
 from __future__ import annotations
@@ -95,6 +95,6 @@ def _see_checkpoint(deployment: Deployment) -> None:
         ) from error
     if identity != deployment.checkpoint_id:
         raise PeerError(
-            f"its folder {deployment.storage.root} is another one than this host's. "
+            f"its folder {deployment.storage.root} differs from this host's. "
             "Give --checkpoint a folder on a disk that all hosts share."
         )

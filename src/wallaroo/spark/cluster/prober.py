@@ -45,7 +45,7 @@ class Prober:
             rows = located(self._context, (seen.host,))
             task = partial(as_task, partial(probe, self._deployment))
             answers: list[HostProbe] = rows.mapPartitionsWithIndex(task).collect()
-            if not answers:  # PySpark takes the JVM's death for the end of the rows
+            if not answers:  # PySpark mistakes the JVM's death for the end of the rows
                 raise PeerError(JVM_GONE)
             answer = answers[0]
             if answer.host in ("", seen.host):
@@ -54,7 +54,7 @@ class Prober:
                 return answer
             if time.monotonic() > until:
                 raise PeerError(f"worker {seen.host} takes no task")
-            # it ran elsewhere: Spark knows the host, but its executor is not up yet
+            # it ran elsewhere: Spark lists the host, but its executor is not up yet
             time.sleep(LOOK_S)
 
     @property

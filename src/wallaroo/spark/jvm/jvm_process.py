@@ -1,6 +1,6 @@
 """The process of Spark's JVM, begun before PySpark is imported.
 
-Both take a second, and there is more than one core.
+Each takes a second, so they run in parallel.
 
 It lives in a session of its own and ignores SIGTERM and SIGINT: a signal to the driver's whole
 process group asks the driver to stop, and Spark is needed for that.  It ends when its stdin does,
@@ -50,7 +50,7 @@ class JvmProcess:
 
 
 def begin_jvm(application: str, options: RunOptions) -> JvmProcess | None:
-    """Begin to start Spark's JVM, as PySpark would; return at once.
+    """Start Spark's JVM in the background, as PySpark would.
 
     None if this process has one already, or PySpark's program for it is missing: then PySpark
     starts it.

@@ -100,7 +100,7 @@ ON_CLUSTERS = {
     "spark.executor.heartbeatInterval": "3s",
 }
 # the JVM passes bytes on: its second compiler uses a quarter of a core in the first minute, and
-# nothing gets quicker (docs/decisions/0008)
+# nothing gets faster (docs/decisions/0008)
 COMPILER = "-XX:TieredStopAtLevel=1"
 # for a JVM that decodes rows itself, as that of a Spark source does; Java uses the last option
 BOTH_COMPILERS = "-XX:TieredStopAtLevel=4"
@@ -139,7 +139,7 @@ def is_loopback(master: str) -> bool:
 
 
 def conf_of(options: RunOptions) -> tuple[tuple[str, str], ...]:
-    """Return the settings of a run: the user's, with a small JVM if that is enough for its host.
+    """Return a run's settings: the user's, with a small JVM if sufficient for its host.
 
     >>> conf_of(RunOptions(master="local[2]").on(is_one_machine=True))[0]
     ('spark.driver.memory', '128m')

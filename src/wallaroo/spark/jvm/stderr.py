@@ -1,4 +1,4 @@
-"""The stderr of Spark's processes, without lines that are useless to a user."""
+"""The stderr of Spark's processes, filtered for users."""
 
 from __future__ import annotations
 

@@ -113,5 +113,5 @@ def _blocks_folder(scratch: Path | None) -> str | None:
         return None
     try:
         return tempfile.mkdtemp(prefix="blocks-", dir=scratch)
-    except OSError:  # Spark has other ways, and reports the problem
+    except OSError:  # Spark may still cope, and reports the problem
         return None

@@ -1,4 +1,4 @@
-"""The streaming query of a run, in which its batches run.
+"""Streaming query in which a run's batches run.
 
 It is started, watched and stopped at a boundary here.
 
@@ -27,8 +27,8 @@ from wallaroo.spark.session.spark_errors import GONE, JVM_GONE, TASK_FAILED, fai
 
 SOURCE = "rate-micro-batch"  # a row for every batch, as soon as Spark asks
 LOOK_S = 0.02
-# between two questions to the JVM whether the query is active, if it has been: they are most of
-# the work of an idle run
+# between two checks with the JVM that an active query is still active: they are most of an idle
+# run's work
 ASK_S = 1.0
 STOP_S = 5.0  # for Spark to stop a query; it finishes by itself after that
 

@@ -35,7 +35,7 @@ def _stay(endpoint: DriverEndpoint, index: int, rows: Iterable[object]) -> Itera
 
 
 class ResidentJob:
-    """One job of ``count`` tasks, in a thread of its own.  ``layout``: where they are preferred."""
+    """Job of ``count`` tasks, in its own thread; ``layout``: their preferred hosts."""
 
     def __init__(
         self,

@@ -44,7 +44,7 @@ def open_context(
     conf.setAll(list(chosen.items()))
     try:
         context = _launched(jvm, conf)
-    except Exception as error:  # PySpark's own words do not help: it is Java, or the master
+    except Exception as error:  # PySpark's message does not help: the cause is Java or the master
         if number := jvm.killed_by:
             raise PeerError(
                 f"Spark's JVM was killed (signal {number}) while it started, by a user or by the "

@@ -1,4 +1,4 @@
-"""The removal of a batch's shuffle files after the batch.
+"""Removal of a batch's shuffle files after the batch.
 
 Spark removes them when the JVM's garbage collector finds the RDD gone, which may take minutes: at
 25 MB of blocks a second, gigabytes.  There is no public call for it; if Spark's internals differ,

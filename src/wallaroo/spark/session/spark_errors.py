@@ -1,4 +1,4 @@
-"""Errors of Spark and its JVM, in one sentence each."""
+"""One-sentence errors of Spark and its JVM."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STOPPED = (
     "and, below work/, of its workers. What was committed stays: correct it there, then run the "
     "same command again."
 )
-# what calls into a context that has stopped say
+# messages of calls into a stopped context
 _CONTEXT_STOPPED = re.compile(r"stopped SparkContext|SparkContext was shut down|driverTmpDir")
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 _VERSIONS = re.compile(

@@ -1,4 +1,4 @@
-"""The feed of a DataFrame that Spark reads: a stream batch by batch, or a table once.
+"""Feed of a DataFrame, a stream or a table, read by Spark.
 
 Where it runs: feeder processes, each with a JVM of its own.
 

@@ -3,8 +3,8 @@
 It replaces the oracle for applications that have none.
 
 Input comes from files, one message per line, repeatedly.  Output and state must follow from the
-input alone: an application whose output depends on how its sources interleave, on chance or on the
-clock differs from itself.
+input alone: an application whose output depends on the interleaving of sources, on chance or on the
+clock differs between runs.
 """
 
 from __future__ import annotations

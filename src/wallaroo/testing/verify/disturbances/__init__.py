@@ -1,6 +1,6 @@
 """Disturbances of a verified run.
 
-They are deaths, pauses, failing disks, damaged files, wrong clocks, lost hosts and networks.
+These are deaths, pauses, failing disks, damaged files, wrong clocks, lost hosts and networks.
 
 Where it runs: the verifier.
 """

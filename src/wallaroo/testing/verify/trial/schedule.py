@@ -102,9 +102,9 @@ def schedule(
 
 
 def _possible(fault: Fault, kind: Kind, faults: Sequence[Fault]) -> Fault:
-    """Return a possible fault for a kind: only the driver can be stopped.
+    """Return a possible fault for a kind of process: only the driver can be stopped.
 
-    For the other kinds it is the first of the faults that fits.
+    For other kinds it is the first applicable fault.
     """
     if fault is not Fault.STOP or kind is Kind.DRIVER:
         return fault
