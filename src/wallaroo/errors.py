@@ -49,7 +49,7 @@ class PipelineError(WallarooError):
 
 
 class WallarooParameterError(PipelineError):
-    """An argument that a builder or decorator cannot use (Wallaroo's name for it)."""
+    """An argument that a builder or decorator cannot use (Wallaroo's name)."""
 
 
 class NotYetError(PipelineError):

@@ -120,7 +120,7 @@ _HOSTS = {Latency.NORMAL: HostKind.MICRO_BATCH, Latency.LOW: HostKind.RESIDENT}
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """Options of a run; every field has the default that suits one machine."""
+    """Options of a run. Every field has the default that suits one machine."""
 
     master: str = "local[*]"
     """Spark's master: ``local[N]``, ``spark://HOST:PORT``, ``yarn``, ``k8s://...``."""

@@ -167,7 +167,7 @@ def key_extractor(name: Any = None, *, on_error: str = STOP) -> Any:
 
 
 class DecoderDecorator(Protocol):
-    """A decorator of functions of a payload, or of a record of a source with metadata."""
+    """A decorator of functions of a payload or a record with metadata."""
 
     @overload
     def __call__(self, function: Callable[[bytes], B | None], /) -> Decoder[B]: ...

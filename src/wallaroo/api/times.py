@@ -1,4 +1,4 @@
-"""Time spans as whole nanoseconds, and the check of spans that users pass.
+"""Time spans in whole nanoseconds, and the check of users' spans.
 
 Where it runs: pure.
 """

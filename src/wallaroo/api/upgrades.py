@@ -1,4 +1,4 @@
-"""The decorator for functions that upgrade stored state objects to a new version of their class.
+"""The decorator for functions that upgrade stored objects of a class.
 
 Where it runs: driver and workers, when the application's modules are imported.
 """

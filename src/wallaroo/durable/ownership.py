@@ -93,7 +93,7 @@ class Ownership:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedOwnership(Ownership):
-    """Claim of a run that a machine without access to this folder may take over."""
+    """A run's claim that a machine without this folder may take over."""
 
     ask: Callable[[], None]
     silence: Callable[[], str]

@@ -28,7 +28,7 @@ CLOSED_S = 0.05  # between two notes of connections that have closed
 
 
 class ConnectionNumbers:
-    """Numbers for a source's connections, the open ones, and the closed ones to state in the log.
+    """Numbers for a source's connections, open ones, and closed ones to log.
 
     ``has_events``: the log has some, of an earlier process's connections.
     """

@@ -1,4 +1,4 @@
-"""The link to a replica, the process that keeps a checkpoint's copy on a second host.
+"""The link to a replica, which keeps a checkpoint's copy.
 
 Where it runs: driver, ingress and feeders.
 
@@ -57,7 +57,7 @@ class Sent(NamedTuple):
 
 
 class Stated(NamedTuple):
-    """The size of a file of the copy, and the checksum of its last `PART_BYTES`."""
+    """The size and tail checksum of a file of the copy."""
 
     size: int
     crc: int
@@ -69,7 +69,7 @@ class UnreadyError(ConnectionError):
 
 @dataclass(slots=True)
 class Outage:
-    """The time since the last confirmation of a copy, in words for people."""
+    """The time since the last confirmation of a copy, in words."""
 
     place: str
     what: str = "acknowledgements"

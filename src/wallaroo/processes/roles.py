@@ -1,4 +1,4 @@
-"""The processes of a run, and the role that each has by its command line.
+"""The processes of a run, and their roles by command line.
 
 Where it runs: a terminal, the verifier, a test.
 """

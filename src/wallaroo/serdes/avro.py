@@ -103,7 +103,7 @@ def _check_fields(checks: Mapping[str, Callable[[Any], None]], record: Any) -> N
 
 
 class RegisteredAvroCodec(RegisteredCodec):
-    """The codec of records that name their schema, read as ``reader`` or as written."""
+    """The codec of records that name their schema."""
 
     schema_kind = "AVRO"
 

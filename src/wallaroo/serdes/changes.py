@@ -56,7 +56,7 @@ class Change(Generic[Row]):
 
 
 class ChangeCodec(Codec):
-    """The codec of changes whose rows are dicts, as changes with rows of a type."""
+    """The codec of changes of dict rows, as changes of typed rows."""
 
     def __init__(self, kind: Any, before: Any):
         super().__init__(kind, before)

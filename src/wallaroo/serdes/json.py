@@ -22,7 +22,7 @@ class JsonCodec(TypedCodec):
 
 
 class RegisteredJsonCodec(RegisteredCodec):
-    """The codec of JSON with its schema's id; the type, not the schema, checks values."""
+    """The codec of JSON with its schema's id. The type, not the schema, checks values."""
 
     schema_kind = "JSON"
 

@@ -1,4 +1,4 @@
-"""Rows of a Parquet file or a database, which are dicts, as values of a type."""
+"""Dict rows of a Parquet file or a database as values of a type."""
 
 from __future__ import annotations
 

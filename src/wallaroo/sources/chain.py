@@ -42,7 +42,7 @@ _KEYS = {"part", "first", "second", "base", "time"}
 
 
 class ChainDecoder(WrappedStep, Decoder[Any]):
-    """The decoders of two parts, as one decoder of payloads that name their part."""
+    """The decoders of two parts, as one decoder."""
 
     def __init__(self, first: Decoder[Any], second: Decoder[Any]):
         functions = first.function, second.function
@@ -57,7 +57,7 @@ class ChainDecoder(WrappedStep, Decoder[Any]):
 
 @dataclass(frozen=True, slots=True)
 class ChainSourceConfig(SourceConfig[Event]):
-    """A source that reads ``first`` to its end, and continues with ``second``; see `chain`."""
+    """A source that reads ``first`` to its end, and continues with ``second``. See `chain`."""
 
     kind: ClassVar[str] = "chain"
     label_form: ClassVar[str] = "{0.first.label}, then {0.second.label}"

@@ -98,7 +98,7 @@ class Head:
 @pickled_by_values
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A part of one partition from ``start`` to before ``end``, both opaque as positions are."""
+    """A part of one partition from ``start`` to before ``end``, which are opaque."""
 
     partition: str
     start: Any
@@ -107,7 +107,7 @@ class Range:
 
 
 class Reached(NamedTuple):
-    """The place up to which a range was read, and the number of its events before it."""
+    """The end of a range that was read, and its number of events."""
 
     place: Any
     events: int
@@ -167,7 +167,7 @@ class Boundary(NamedTuple):
 
 
 class Backfill(NamedTuple):
-    """Progress of a source that is read before another one takes over; counts may be estimates."""
+    """Progress of a source that is read before another one takes over. Counts may be estimates."""
 
     done: int  # events
     left: int

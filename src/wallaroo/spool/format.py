@@ -82,7 +82,7 @@ class SpoolFullError(PeerError):
 
 
 class ReplicaSilentError(SpoolFullError):
-    """The copy on a second host does not confirm; otherwise like a full disk."""
+    """The copy on a second host does not confirm. It is otherwise like a full disk."""
 
 
 class SpoolDiskError(PeerError):

@@ -1,4 +1,4 @@
-"""Copy of a log's end, whose sync is in doubt, into a segment.
+"""A copy, in a segment, of a log's end whose sync is uncertain.
 
 Where it runs: ingress and feeders, under the folder's lock.
 

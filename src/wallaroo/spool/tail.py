@@ -56,7 +56,7 @@ def read_released(folder: Path) -> Boundary:
 
 
 class CommitWaits:
-    """Answers that are due once the input before a position is committed, in order."""
+    """Answers that are due once input is committed, in order."""
 
     def __init__(self, folder: Path):
         self._folder = folder

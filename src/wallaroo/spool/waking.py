@@ -29,7 +29,7 @@ _TIME = struct.Struct("d")
 
 
 class PauseNote:
-    """The end of a run's pause between two batches, in a file that processes share."""
+    """The end of a run's pause between batches, in a shared file."""
 
     def __init__(self, address: str | Path):
         """Open the note of the run at ``address``; raise OSError if it is not on this machine."""

@@ -1,4 +1,4 @@
-"""The ingress hosts that may have acknowledged input, and that no commit lists yet.
+"""Ingress hosts that may have acknowledged input but are in no commit.
 
 Where it runs: driver.
 
@@ -17,7 +17,7 @@ _FOLDER = "ingresses"  # beside the spools: a new start of the checkpoint delete
 
 
 class WelcomedHosts:
-    """A file for each host, with its key as name; runs that do not know each other may write."""
+    """A file for each host, with its key as name. Runs that do not know each other may write."""
 
     def __init__(self, spool_root: Path):
         self._folder = spool_root / _FOLDER

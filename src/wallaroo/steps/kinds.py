@@ -190,7 +190,7 @@ class Computation(Step, Generic[In, Out]):
 
 
 class ComputationMulti(Step, Generic[In, Out]):
-    """One event in, a list out; ``[]`` or ``None`` emits nothing, ``None`` items are dropped."""
+    """One event in, a list out. ``[]`` or ``None`` emits nothing, ``None`` items are dropped."""
 
     kind = "computation_multi"
     is_computation = True

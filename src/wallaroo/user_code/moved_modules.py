@@ -1,4 +1,4 @@
-"""Former names of modules, as they appear in pickles and plans of older checkpoints.
+"""Former module names that occur in pickles and plans of older checkpoints.
 
 A checkpoint names the classes of state objects by module, and may be opened years later: a module
 that is moved stays importable under the name it had.

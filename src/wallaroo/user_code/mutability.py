@@ -1,4 +1,4 @@
-"""Whether a value can be changed in place.
+"""A test of whether a value can be changed in place.
 
 Where it runs: driver and workers; pure.
 """

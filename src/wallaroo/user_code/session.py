@@ -1,4 +1,4 @@
-"""Classes of an interactive session or a notebook, on their way to workers.
+"""Classes of an interactive session or notebook, for transfer to workers.
 
 Where it runs: driver packs, workers unpack.
 

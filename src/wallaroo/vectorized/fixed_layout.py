@@ -1,4 +1,4 @@
-"""Frames of one layout, as an array over the very buffer in which they were received."""
+"""Frames of one layout, as an array over their receive buffer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running counts and sums by key within a block, which numpy does not have.
+"""Running counts and sums by key within a block.
 
 ``at`` is an argument of a ``batch_state_computation``: for each row the number of its key's state.
 """

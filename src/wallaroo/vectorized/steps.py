@@ -218,7 +218,7 @@ class BatchDecoder(Decoder[Out], Generic[Out]):
 
 
 class BatchEncoder(Encoder[In], Generic[In]):
-    """A block in, an output per row out, as a list of bytes or str, or an array."""
+    """A block in, an output per row out, as a list or array."""
 
     kind = "batch_encoder"
     example = "def {name}(rows: numpy.ndarray): ..."

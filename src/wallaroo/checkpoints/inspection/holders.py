@@ -20,7 +20,7 @@ _PICKLE = re.compile(b"\x80\x05")  # accumulators and runs of events have pickle
 
 
 class _Reader(pickle.Unpickler):
-    """An unpickler that imports nothing, and notes the classes that would misread objects."""
+    """An unpickler that imports nothing and notes classes that misread objects."""
 
     def __init__(self, raw: bytes, moved: Mapping[str, Moved]):
         super().__init__(io.BytesIO(raw))

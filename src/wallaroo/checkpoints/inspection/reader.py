@@ -33,7 +33,7 @@ ATTEMPTS = 20
 
 @dataclass(frozen=True, slots=True)
 class MappedStorage(LocalStorage):
-    """Local storage that maps large files, so that only accessed pages are loaded."""
+    """Local storage that maps large files to load only accessed pages."""
 
     mapped_bytes_min: int = PART_BYTES_MIN
 
@@ -54,7 +54,7 @@ class StepSize:
 
 
 class StateAt:
-    """State after one commit, all files open; entries come one key group at a time."""
+    """State after one commit, all files open. Entries come one key group at a time."""
 
     def __init__(self, commit: Commit, history: History, groups: int, forms: StepForms):
         self.commit = commit

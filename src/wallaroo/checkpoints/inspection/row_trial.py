@@ -1,4 +1,4 @@
-"""Trial of the dtypes of vectorized state on every stored row; nothing is written."""
+"""Trial of vectorized state's dtypes on every stored row; nothing is written."""
 
 from __future__ import annotations
 

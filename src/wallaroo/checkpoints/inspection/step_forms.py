@@ -50,7 +50,7 @@ Loads = Callable[[bytes], Any]
 
 @dataclass(frozen=True, slots=True)
 class StepForms:
-    """Kinds of a checkpoint's steps, and the specifications of their windows, by step."""
+    """Kinds of a checkpoint's steps, and specifications of their windows."""
 
     kinds: Mapping[str, str] = field(default_factory=dict)
     windows: Mapping[str, WindowSpec] = field(default_factory=dict)

@@ -43,7 +43,7 @@ NOTES = 2
 
 
 class OpenFile(NamedTuple):
-    """A file with the number of its bytes that count, as it may grow."""
+    """A file, and how many of its bytes count, as it may grow."""
 
     file: IO[bytes]
     size: int

@@ -1,4 +1,4 @@
-"""The state of one step as rows of a table with a column for each attribute.
+"""The state of one step as rows, with a column per attribute.
 
 Where it runs: a terminal, or a worker of the Spark that reads a checkpoint.
 

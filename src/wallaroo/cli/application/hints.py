@@ -1,4 +1,4 @@
-"""Hints at how to fix some errors of an application's import or set-up.
+"""Hints for fixing errors of an application's import or set-up.
 
 Where it runs: driver.  All functions are pure but for reading ``sys.executable``.
 """

@@ -1,4 +1,4 @@
-"""The ingress and the feeders of a run, as threads of its process.
+"""A run's ingress and feeders, as threads of its process.
 
 Where it runs: driver, in ``wallaroo dev``.  Breakpoints work in a user's sources, and a start needs
 no further process.
@@ -27,7 +27,7 @@ STOP_S = 1.0  # for threads to publish what they have; user code may not return
 
 
 class ThreadParent(Parent):
-    """The parent of threads, which asks them to stop by the end of a pipe."""
+    """The parent of threads, which stops them by closing a pipe."""
 
     def __init__(self) -> None:
         super().__init__(heartbeat=-1)

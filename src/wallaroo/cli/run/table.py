@@ -153,7 +153,7 @@ def _watermark(time: TimeStatus) -> str:
 
 
 class _Fitting:
-    """A table that fits the terminal by leaving out ``droppable`` columns, in their order."""
+    """A table that fits the terminal by leaving out ``droppable`` columns."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""A run's status as a log line or a summary, and the words of its table.
+"""A run's status as a log line, a summary or a table.
 
 Where it runs: driver.  All functions are pure: a `RunStatus` in, something to print out.
 """

@@ -27,7 +27,7 @@ STILL_EVERY = 12  # while nothing changes, only every 12th line is logged: one a
 
 
 class RunView(Protocol):
-    """A display of one status after the other; a context manager that restores the terminal."""
+    """A display of successive statuses; a context manager that restores the terminal."""
 
     def show(self, status: RunStatus) -> None:
         """Show this status now, or soon, or not at all."""
@@ -71,7 +71,7 @@ class QuietView(_Closing):
 
 
 class LineView(_Closing):
-    """A view that logs changes of state and moves of keys at once, else every few seconds.
+    """A view that logs state changes and key moves immediately, the rest periodically.
 
     While no figure changes, as at night, it logs one line a minute.
     A latency target that is missed, or kept again, is a line of its own.

@@ -17,7 +17,7 @@ EXIT_USAGE = 2
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser that answers a mistake in one sentence, and accepts no abbreviated options."""
+    """A parser that answers a mistake in one sentence and forbids abbreviations."""
 
     _words: Sequence[str] = ()  # the command line, of which argparse does not name the command
 

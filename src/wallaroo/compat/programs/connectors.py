@@ -49,7 +49,7 @@ class BaseIter(ABC):
 
 
 class BaseSource(ABC):
-    """A source that can rewind, with a ``name`` and perhaps its messages' ``key``, in bytes."""
+    """A source that can rewind, with a ``name`` and perhaps ``key``, as bytes."""
 
     name: bytes
 
@@ -166,7 +166,7 @@ class _Feed:
 
 
 class MultiSourceConnector(AtLeastOnceSourceConnector, BaseIter):
-    """A connector that sends sources in turn, a stream each, until all are done."""
+    """A connector that sends sources in turn, each as a stream."""
 
     def __init__(
         self,

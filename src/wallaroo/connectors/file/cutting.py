@@ -35,7 +35,7 @@ class Cutter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LineCutter:
-    r"""A cutter of lines that end with ``\n`` or ``\r\n``, the last one perhaps with the file."""
+    r"""A cutter of lines that end with ``\n`` or ``\r\n``."""
 
     skips_empty: bool = False
 

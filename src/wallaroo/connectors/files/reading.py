@@ -34,7 +34,7 @@ def is_whole(name: str) -> bool:
 
 
 class _Complete:
-    """File that does not mistake a truncated answer of a store for its end."""
+    """A file that does not mistake a truncated response for its end."""
 
     def __init__(self, file: Any):
         self._file = file

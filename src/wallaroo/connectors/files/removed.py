@@ -1,4 +1,4 @@
-"""The files that were read and then removed, in the compact form that a position stores.
+"""The files that were read and removed, as a position stores them.
 
 Where it runs: driver.
 

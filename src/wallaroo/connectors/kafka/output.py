@@ -73,7 +73,7 @@ def pack(output: Any) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class KeyPack:
-    """The packing of rows as records with their key, and of deletions as tombstones.
+    """The packing of rows as keyed records, and of deletions as tombstones.
 
     The value is the row as JSON.  The key is the field's text, of several fields a JSON object.
     """

@@ -1,4 +1,4 @@
-"""The ids that Kafka's brokers have assigned to topics, and a user's rights on them.
+"""The topic ids assigned by Kafka's brokers, and a user's rights on topics.
 
 Where it runs: driver.
 

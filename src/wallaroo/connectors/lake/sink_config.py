@@ -81,7 +81,7 @@ GROUP_S = 60.0
 
 
 class LakeSinkConfig(QueuedSinkConfig):
-    """A sink whose commits are written in groups, each as one transaction of a table."""
+    """A sink that writes groups of commits, each as one transaction."""
 
     queue: ClassVar[str] = "wallaroo.sinks.queued.group_committer:GroupCommitter"
 

@@ -1,4 +1,4 @@
-"""A session that writes groups of commits into a table, each group in one transaction.
+"""A session that writes groups of commits, each in one transaction.
 
 Where it runs: driver, in the committer's thread.
 

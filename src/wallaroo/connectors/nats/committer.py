@@ -34,7 +34,7 @@ Answer = TypeVar("Answer")
 
 
 class EventLoop:
-    """Event loop in its own thread that runs one coroutine at a time for another thread.
+    """An event loop in its own thread that runs coroutines for another thread.
 
     It runs as long as the session, so that the client answers its server's pings while there is no
     output.

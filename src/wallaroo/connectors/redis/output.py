@@ -31,7 +31,7 @@ def pack_field(output: Any) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class KeyPack:
-    """The packing of rows as values of keys of their own, and of deletions.
+    """The packing of rows as values of keys, and of deletions.
 
     ``template`` is the key's text with the names of fields, ``value`` the field that is the value;
     without it the whole row is, as a hash.  The staged form is the key, and a value, the fields of

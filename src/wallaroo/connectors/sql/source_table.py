@@ -1,4 +1,4 @@
-"""A table of an SQL database as a source, read by a column of numbers that grow.
+"""An SQL table as a source, read by a column of growing numbers.
 
 Where it runs: the driver queries its end (`end`), workers read it (`read`).
 

@@ -1,4 +1,4 @@
-"""A session that writes batches into one table of an SQL database, each once.
+"""A session that writes batches into an SQL table, each once.
 
 Where it runs: driver, in the committer's thread.
 

@@ -336,7 +336,7 @@ class EgressProcess:
 
 
 class Intent:
-    """The intent of the process's owner, and how far it is carried out."""
+    """The intent of the process's owner, and its progress."""
 
     def __init__(self) -> None:
         self.is_closing = False  # whether it ends normally

@@ -30,7 +30,7 @@ Noted = Mapping[str, dict[str, str]]  # id -> a sink's notes in a plan.json
 
 @dataclass(frozen=True, slots=True)
 class ReconciledSinks:
-    """Plan with a checkpoint's sink ids, the sinks that it lacks, notes on unassignable ones."""
+    """A plan with a checkpoint's sink ids, missing sinks, and notes."""
 
     plan: Plan
     gone: Noted

@@ -1,4 +1,4 @@
-"""Notes of a plan.json about timers and expiry of state, and their comparison.
+"""Notes in plan.json on timers and expiry of state, and their comparison.
 
 They may change between two runs; the effect on stored state and timers is reported.
 """

@@ -57,7 +57,7 @@ class Atoms(Protocol):
 
 
 class Column(Protocol):
-    """Values of a block being filled, each packed as of the time it is added."""
+    """Values of a block being filled, packed as they are added."""
 
     @property
     def atoms(self) -> Atoms:
@@ -143,7 +143,7 @@ class PickleStream:
 
 
 class FieldsColumn:
-    """Objects of one class packed by field; ``mark`` is the placeholder of each."""
+    """Objects of one class packed by field. ``mark`` is the placeholder of each."""
 
     __slots__ = ("_pack", "accepts", "append", "is_lasting", "keep", "mark", "values")
 

@@ -24,7 +24,7 @@ ROWS_MAX = 4096
 
 
 class Explode(Step):
-    """A step from blocks to events, one per row; ``producer`` emitted the blocks.
+    """A step from blocks to events, one per row. ``producer`` emitted the blocks.
 
     ``needs_keys``: a later step uses the events' keys.
     """

@@ -1,4 +1,4 @@
-"""Producer side of a shuffle, with a bucket of keys and values per task."""
+"""The producer side of a shuffle, with a bucket per task."""
 
 from __future__ import annotations
 

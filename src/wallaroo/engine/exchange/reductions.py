@@ -14,7 +14,7 @@ from wallaroo.steps.windows.step import WindowStep
 
 
 class Reductions:
-    """Limits of partial aggregation, and a record of steps it does not pay for.
+    """Limits of partial aggregation, and the steps for which it does not pay.
 
     A task sends its accumulators when there are ``accumulators_max``, or ten times as many events.
     A batch of ``events_min`` shows how many events share one; if too few do, the events of the next

@@ -227,7 +227,7 @@ class StageTimer:
 
 
 class _MeasuredExits:
-    """Relays of a stage, switched to a copy until ``place`` has emitted enough."""
+    """Relays of a stage that use a copy until ``place`` has emitted enough."""
 
     def __init__(self, relays: Mapping[int, Relay], place: int, clock: Clock):
         self._relays = relays

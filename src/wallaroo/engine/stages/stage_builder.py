@@ -145,7 +145,7 @@ class BuiltStage:
 
 
 class StageBuilder(Protocol):
-    """Builder of one stage of one task, and of the heads that feed it.
+    """A builder of one stage of one task, and of its heads.
 
     ``stage`` includes the borders between events and rows among its steps; ``exchange`` is its
     exit, if that is an exchange.

@@ -1,4 +1,4 @@
-"""The dashboard's files, as they are served; plain ES modules, styles and one vendored library.
+"""The dashboard's files: plain ES modules, styles and one vendored library.
 
 Where it runs: driver (the files run in a browser).
 

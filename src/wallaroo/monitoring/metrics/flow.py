@@ -88,7 +88,7 @@ class BackfillMeter:
 
 
 class CountMeter:
-    """Numbers by the name of their figure, and by their subject, such as a source.
+    """Numbers by name and by subject, such as a source.
 
     A new counter is one call of `note`, and a row in the table of ``status_api.figures``.
     """

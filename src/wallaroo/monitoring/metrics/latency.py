@@ -39,7 +39,7 @@ class _Waiting:
 
 
 class LatencyMeter:
-    """Histograms of the run by pipeline, one since `take_recent`, and the newest of these."""
+    """Histograms of the run by pipeline, in total and since `take_recent`."""
 
     def __init__(self, target_ms: float = 0.0) -> None:
         self.target_ms = target_ms  # 0 if there is none

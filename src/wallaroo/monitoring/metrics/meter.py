@@ -61,7 +61,7 @@ class StepFacts(NamedTuple):
 
 
 class RunMeter:
-    """A run's `RunStatus` in bounded memory; methods may be called from any thread."""
+    """A run's `RunStatus` in bounded memory. Methods may be called from any thread."""
 
     def __init__(
         self,

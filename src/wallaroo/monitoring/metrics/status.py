@@ -118,7 +118,7 @@ class ErrorCount:
 
 @dataclass(frozen=True, slots=True)
 class StepLosses:
-    """Events that left one step without a result, in committed batches since this run started."""
+    """Events that left one step without a result since this run started."""
 
     step: str
     counts: Mapping[str, int]  # by reason (``steps.losses``); expired: states, not events
@@ -211,7 +211,7 @@ class StandbyStatus:
 
 
 class RunState(StrEnum):
-    """A state of a run; the value is its name in the status, the metrics and the terminal."""
+    """A state of a run. The value is its name in the status, the metrics and the terminal."""
 
     STARTING = "starting"
     STANDBY = "standby"  # waits to take over

@@ -26,7 +26,7 @@ from wallaroo.network.tls_sockets import server_context
 
 
 class StatusServer:
-    """The server of one run, from ``start`` to ``close``, to which ``run.json`` leads."""
+    """The server of one run, to which ``run.json`` leads."""
 
     def __init__(
         self,

@@ -30,7 +30,7 @@ FRAME_BYTES_MAX = 16 * 1024 * 1024
 
 
 class MalformedFrameError(ValueError):
-    """Error for bytes that are not a frame; its text is for the peer."""
+    """Error for bytes that are not a frame. Its text is for the peer."""
 
 
 class Reader:
@@ -95,7 +95,7 @@ SHORT = Form(short, Reader.short)
 
 
 class Fields:
-    """A message whose body is its fields, one after the other; ``forms`` are theirs."""
+    """A message whose body is its fields, one after the other. ``forms`` holds their forms."""
 
     __slots__ = ()
     type: ClassVar[int]

@@ -71,7 +71,7 @@ class Streams:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A new message, for the host to store; an empty payload is not an event, but its id counts."""
+    """A new message, for the host to store. An empty payload is not an event, but its id counts."""
 
     stream: int
     id: int
@@ -82,7 +82,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The end of a stream, to be acknowledged when the stream is durable to its end."""
+    """The end of a stream, to be acknowledged when all of it is durable."""
 
     stream: int
     last: int

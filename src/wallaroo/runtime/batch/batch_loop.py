@@ -22,7 +22,7 @@ def explain(error: BaseException) -> WallarooError:
 
 
 class BatchLoop:
-    """The batches of a run in a loop, and the error that ended it.
+    """The loop of a run's batches, and the error that ended it.
 
     ``run`` runs a batch up to its ends; the default is ``Batches.run``.  ``explain`` returns an
     error in the user's words.

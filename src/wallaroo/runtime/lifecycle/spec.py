@@ -15,7 +15,7 @@ from wallaroo.runtime.host import Host, RunFolders
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:
-    """The plan, options, host and folders of a run, and the meter that it reports to."""
+    """The plan, options, host, folders and meter of a run."""
 
     plan: Plan
     options: RunOptions

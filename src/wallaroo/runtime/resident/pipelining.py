@@ -52,7 +52,7 @@ def may_run_ahead(plan: Plan, is_outbox_here: bool = True) -> bool:
 
 
 class Planned(NamedTuple):
-    """The start and the ends of an epoch, and its pieces for the tasks."""
+    """The start and ends of an epoch, and its pieces by task."""
 
     start: Ends
     ends: Ends

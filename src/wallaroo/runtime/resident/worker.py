@@ -135,7 +135,7 @@ def _serve(driver: socket.socket, task: ResidentTask) -> None:
 
 
 class ResidentTask:
-    """A task that runs its part of each epoch; ``common`` is a batch without input.
+    """A task that runs its part of each epoch. ``common`` is a batch without input.
 
     ``replica`` are other hosts' key groups of which it keeps a copy.
     """

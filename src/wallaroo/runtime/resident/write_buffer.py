@@ -103,7 +103,7 @@ def _rows(groups: Groups) -> Iterator[Change]:
 
 
 class BufferedStates:
-    """States of one step in layers, the newest first, over a view's; a ``BulkRead``."""
+    """States of one step in layers over a view's; a ``BulkRead``."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class BufferedStates:
 
 
 class BufferedEntries:
-    """Entries of one name in layers, the newest first, over a view's; an ``EntryReader``."""
+    """Entries of one name in layers over a view's; an ``EntryReader``."""
 
     def __init__(self, layers: Iterable[Groups], below: EntryReader):
         self._layers = [layer for layer in layers if layer]

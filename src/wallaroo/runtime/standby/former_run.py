@@ -1,4 +1,4 @@
-"""The processes of a run that was taken over, if it ran on this machine.
+"""The processes, on this machine, of a run that was taken over.
 
 Where it runs: driver, once it has claimed the checkpoint.
 
@@ -40,7 +40,7 @@ Begun = TypeVar("Begun")
 
 @dataclass(frozen=True, slots=True)
 class FormerRun:
-    """Run that was taken over; ``driver`` is its process if on this machine."""
+    """Run that was taken over. ``driver`` is its process if on this machine."""
 
     lease: Lease
     driver: Process | None

@@ -151,7 +151,7 @@ class Counts:
 
 
 class Task:
-    """One task, which feeds a Level from logs or blocks and stages its outputs."""
+    """A task that feeds a Level from logs or blocks and stages outputs."""
 
     def __init__(self, job: BatchJob, level: int, index: int, open_state: OpenState):
         self._job = job

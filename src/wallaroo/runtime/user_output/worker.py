@@ -50,7 +50,7 @@ class NoInput(io.TextIOBase):
 
 
 class LineSender:
-    """A sender of log entries to the driver, or else to the worker's own stderr."""
+    """A sender of log entries to the driver, or else to stderr."""
 
     def __init__(self, output: UserOutput, plan_id: str, steps: Steps, stderr: TextIO) -> None:
         self.output = output

@@ -1,4 +1,4 @@
-"""The external system that a queued committer writes batches to, and its sessions.
+"""The external system that a queued committer writes to, and its sessions.
 
 Where it runs: driver, in the committer's thread (``sinks/queued/queued_committer.py``).
 """

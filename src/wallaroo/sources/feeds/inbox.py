@@ -140,7 +140,7 @@ class Inbox:
 
 
 class InboxFeed:
-    """A feed of the events that ``work``, in a thread of its own, puts into an inbox."""
+    """A feed of events that ``work`` puts into an inbox from its thread."""
 
     def __init__(
         self,

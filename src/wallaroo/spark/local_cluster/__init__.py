@@ -1,4 +1,4 @@
-"""A Spark cluster on this machine, of Spark's own Master and Worker, for trials and tests.
+"""A local cluster of Spark's own Master and Worker, for tests.
 
 Where it runs: a terminal, a test.  `LocalCluster` is all that others need.
 """

@@ -21,7 +21,7 @@ LOSSES_S = 60.0
 
 
 class CancelledBatchError(PeerError):
-    """The end of a batch whose tasks are lost, or not there yet, by a stop of the run."""
+    """The end, as the run stops, of a batch without its tasks."""
 
 
 class _Generation:

@@ -1,4 +1,4 @@
-"""The opening, interruption and closing of a host's Spark context, and its session if needed."""
+"""The opening, interruption and closing of a host's Spark context."""
 
 from __future__ import annotations
 

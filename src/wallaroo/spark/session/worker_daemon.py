@@ -1,4 +1,4 @@
-"""Spark's daemon that forks Python workers with their imports done, in shared memory.
+"""Spark's daemon that forks Python workers with imports already done.
 
 Where it runs: a process of Spark's, on this machine: ``spark.python.daemon.module``.
 """

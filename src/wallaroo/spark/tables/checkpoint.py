@@ -46,7 +46,7 @@ def register(spark: SparkSession) -> None:
 
 @dataclass(frozen=True)
 class Part(InputPartition):
-    """Key groups to read after a commit, or, in ``content``, a stream of Arrow that was read."""
+    """Key groups to read after a commit, or ``content``, an Arrow stream."""
 
     groups: range
     commit: int

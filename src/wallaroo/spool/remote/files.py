@@ -81,7 +81,7 @@ def _parts(name: str) -> list[str]:
 
 
 class _Addition:
-    """A file under a temporary name until it is published; the first error is kept until then."""
+    """A file under a temporary name until it is published. The first error is kept until then."""
 
     def __init__(self, path: Path, is_synced: bool):
         self._path = path

@@ -1,4 +1,4 @@
-"""A checkpoint's files on the driver's host, for tasks that do not see its folder.
+"""The driver's files of a checkpoint, for tasks that cannot access its folder.
 
 Where it runs: worker.  A request whose connection breaks is repeated; only a server that stays
 unavailable is an error.

@@ -63,7 +63,7 @@ def read_lease(root: Path) -> Lease | None:
 
 
 class LeaseHolder:
-    """The thread that renews the lease of a run from its claim to its end."""
+    """The thread that renews a run's lease from claim to end."""
 
     def __init__(
         self,

@@ -59,7 +59,7 @@ def commit_file(name: str) -> CommitFile | None:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The line of commits; ``view`` is the epoch of the last take-over, which began new views."""
+    """The line of commits. ``view`` is the epoch of the last take-over, which began new views."""
 
     pieces: tuple[tuple[int, int], ...] = ((0, 0),)
     view: int = 0

@@ -62,7 +62,7 @@ LOOK_S = 0.25  # between two checks of the claim
 
 
 class _RefusedError(Exception):
-    """A request that is not carried out; its arguments are the kind and words."""
+    """A request that is not carried out. Its arguments are the kind and words."""
 
 
 @dataclass(slots=True, eq=False)
@@ -76,7 +76,7 @@ class _Session:
 
 
 class Keeper:
-    """The copy in a folder, and the connections of the run that it is a copy of."""
+    """The copy in a folder, and the connections of its run."""
 
     def __init__(self, root: Path, report: Callable[[str], None]):
         """Take the folder, which is empty or holds a copy.

@@ -56,7 +56,7 @@ _log = logging.getLogger("wallaroo.run")
 
 
 class _Files:
-    """The files of a checkpoint, and the part of them that its copy has."""
+    """The files of a checkpoint, and those that its copy has."""
 
     def __init__(self, root: Path, claim: Claim):
         self._root = root
@@ -144,7 +144,7 @@ class _Files:
 
 
 class Replicator:
-    """The copy of a run's checkpoint, from the claim to the end of the run."""
+    """The copy of a run's checkpoint, from claim to end."""
 
     def __init__(
         self,

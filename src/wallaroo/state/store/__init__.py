@@ -1,1 +1,1 @@
-"""A checkpoint in an object store, of which the local folder is a cache."""
+"""A checkpoint in an object store, with a local folder as cache."""

@@ -1,4 +1,4 @@
-"""Operations on an object store, and the client of S3, Google Cloud Storage and Azure.
+"""Object store operations, and the client of S3, GCS and Azure.
 
 The invariants:
 

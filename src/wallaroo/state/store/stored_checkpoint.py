@@ -90,7 +90,7 @@ def checkpoint_folder(place: str) -> Path:
 
 
 class StoredCheckpoint:
-    """One run's use of a checkpoint in an object store; call methods in order."""
+    """One run's use of a checkpoint in an object store. Call methods in order."""
 
     def __init__(self, log: StoreLog, root: Path, tuning: Tuning = DEFAULT):
         self._log = log

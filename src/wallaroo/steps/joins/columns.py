@@ -12,7 +12,7 @@ from wallaroo.user_code.user_frames import user_place
 
 @dataclass(frozen=True, slots=True)
 class WithColumns:
-    """Function that adds columns of the right row to the left row, both dicts.
+    """A function that adds the right row's columns to the left row.
 
     ``columns``: pairs of the name in the result and the name in the right row.
     """

@@ -67,7 +67,7 @@ def whole_event(event: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class JoinSpec:
-    """Conditions for matching two sides, or an event and earlier ones; spans in ns."""
+    """Conditions for matching two sides, or an event and earlier ones. Spans are in ns."""
 
     within_ns: int | None
     how: str = INNER
@@ -141,20 +141,20 @@ class IntervalJoin(Matching, Generic[Out]):
 
 
 class IntervalRowJoin(IntervalJoin[Out]):
-    """Join of rows of two sides at most a span apart, block by block; see ``LatestRowJoin``."""
+    """A block-wise join of rows at most a span apart; see ``LatestRowJoin``."""
 
     kind = "interval join of rows"
     takes_blocks = True
 
 
 class OpenJoin(IntervalJoin[Out]):
-    """Join of all events of two sides, or of those within a time to live."""
+    """A join of all events, or of those within a time to live."""
 
     kind = "open join"
 
 
 class JoinUntil(IntervalJoin[Out]):
-    """Join of left events with right ones from their time until one they name."""
+    """A join of left events with right ones until a named time."""
 
     kind = "join until"
 

@@ -135,7 +135,7 @@ Output = Callable[[Any, Any, Window], Any]
 
 
 class Partial(NamedTuple):
-    """An aggregation's calls for a part of a pane's events, before a shuffle.
+    """An aggregation's calls for part of a pane's events before a shuffle.
 
     Accumulators of ``initial`` and ``update`` may differ from the aggregation's own. ``whole``
     converts one to the latter and may change its argument; ``absorb`` adds one to the latter and
@@ -152,7 +152,7 @@ class Partial(NamedTuple):
 
 
 class Alone:
-    """An event that could not be aggregated in part, among the accumulators of others."""
+    """An event that could not be aggregated in part, among others' accumulators."""
 
     __slots__ = ("_packed",)
 

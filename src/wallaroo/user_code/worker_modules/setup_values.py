@@ -30,7 +30,7 @@ _NO_DATA = (FunctionType, ModuleType, property, staticmethod, classmethod)
 
 
 class Place(NamedTuple):
-    """A variable of a module, or an attribute of one of its classes (``owner``)."""
+    """A variable of a module, or an attribute of its class ``owner``."""
 
     module: str
     owner: str

@@ -303,7 +303,7 @@ class PostgresChanges(ReplayableSource[Any]):
 
 
 class ChangesLog(OwnLog):
-    """The log of a slot, read by one task at a time and moved after commits."""
+    """The log of a slot, read by one task and moved after commits."""
 
     counts_events = False  # places are bytes
 

@@ -1,4 +1,4 @@
-"""A temporary copy of a replication slot, which a process moves with what it reads.
+"""A temporary copy of a replication slot, which moves with the reading.
 
 Where it runs: workers.  It imports psycopg, which is optional.
 
@@ -35,7 +35,7 @@ PREFIX_LENGTH_MAX = 40  # a name may have 63 characters
 
 @dataclass(slots=True)
 class SlotReader:
-    """A connection, and the statement and the slot that return changes over it."""
+    """A connection, with the statement and slot that return changes over it."""
 
     connection: psycopg.Connection[Any]
     query: str

@@ -1,4 +1,4 @@
-"""The rows of a publication's tables at the place at which a slot begins.
+"""The rows of a publication's tables at the start of a slot.
 
 Where it runs: the driver creates the slot and exports the snapshot, a worker reads it.
 It imports psycopg, which is optional.
@@ -47,7 +47,7 @@ TABLES = """
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """An exported snapshot, and the place of the slot that was created with it."""
+    """An exported snapshot, and the position of the slot created with it."""
 
     name: str
     place: int

@@ -66,7 +66,7 @@ RELEASE_S = 0.25
 
 
 class EgressMachine:
-    """The decisions of one outbox's egress; every input returns the actions that follow from it.
+    """The decisions of one outbox's egress. Every input returns the actions that follow from it.
 
     ``acked`` is the offset up to which the receiver's kernel has acknowledged output, None if the
     kernel does not count it; ``now`` is in seconds of a clock that never goes back.

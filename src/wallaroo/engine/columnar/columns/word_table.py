@@ -1,4 +1,4 @@
-"""Columns of fixed width as words, and a hash table from words to numbers."""
+"""Columns of fixed width as words, and a hash table of them."""
 
 from __future__ import annotations
 

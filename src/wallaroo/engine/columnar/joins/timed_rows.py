@@ -1,4 +1,4 @@
-"""Rows of one side of a join, with times and numbered keys, in memory and stored.
+"""Rows of one side of a join, with times and numbered keys.
 
 Where it runs: pure (in workers, and where state is shown).
 """
