@@ -142,7 +142,7 @@ def test_a_stored_value_that_the_dtype_does_not_hold_is_found(
 
     assert code == 1
     assert "tried step 'total': 2 objects: 1 read as stored, 1 failed\n" in out
-    assert "  - key 'b': ValueError: field 'sum' is stored as 136.5, which <i8 does not" in out
+    assert "  - key 'b': ValueError: field 'sum' is stored as 136.5, which <i8 cannot hold" in out
 
 
 def test_a_class_in_place_of_a_dtype_reads_rows_by_an_upgrade(
