@@ -552,7 +552,7 @@ def test_fresh_on_a_terminal_asks_and_takes_no_for_an_answer(tmp_path: Path) -> 
     with on_a_terminal("ends", "--fresh", "--checkpoint", str(tmp_path)) as (process, terminal):
         read_until(terminal, b"[y/N]")
         os.write(terminal, b"n\n")
-        read_until(terminal, b"stays as it is; nothing was run")
+        read_until(terminal, b"is unchanged; nothing was run")
         assert process.wait(DEADLINE_S) == 1
 
 
