@@ -86,9 +86,22 @@ def driver_pids(session: SparkSession) -> list[int]:
     return [os.getpid(), *descendants(gateway.proc.pid)]
 
 
-def executor_pids(cluster: LocalCluster) -> list[int]:
-    """The workers, their executors and all Python workers."""
-    return [pid for worker in cluster.status().workers for pid in descendants(worker.pid)]
+def executor_pids(cluster: LocalCluster, application_id: str = "") -> list[int]:
+    """The workers, their executors and all Python workers; those of one application if it is
+    named.
+    """
+    pids = [pid for worker in cluster.status().workers for pid in descendants(worker.pid)]
+    if not application_id:
+        return pids
+    executors = [pid for pid in pids if application_id in _command(pid)]
+    return sorted({pid for executor in executors for pid in descendants(executor)})
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
 
 
 def cpu_s(pids: Iterable[int]) -> float:

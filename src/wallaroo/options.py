@@ -34,7 +34,7 @@ EPOCH_TIME_S = 0.05  # minimum target of an epoch; only a backlog exceeds it
 LATENCY_MS = 50.0  # the default target of resident tasks (docs/decisions/0047)
 # the same with a checkpoint in an object store, where every commit costs money
 STORE_LATENCY_MS = 250.0
-# On a cluster, resident tasks are the default for targets below: a micro-batch takes longer.
+# In a cluster's session, resident tasks are the default below: a micro-batch takes longer.
 MICRO_BATCH_LEAST_MS = 500.0
 
 
@@ -316,12 +316,15 @@ class RunOptions:
         """Return the URL of the checkpoint if it is in an object store, else an empty string."""
         return self.checkpoint if isinstance(self.checkpoint, str) else ""
 
-    def on(self, *, is_one_machine: bool) -> RunOptions:
-        """Return the options with their host, by default or by name."""
+    def on(self, *, is_shared: bool) -> RunOptions:
+        """Return the options with their host, by default or by name.
+
+        ``is_shared``: other jobs of Spark wait for the cores that resident tasks keep.
+        """
         if isinstance(self.latency, Latency) or self.host is not None:
             return self
         is_quick = 0 < self.latency_s < MICRO_BATCH_LEAST_MS / 1e3
-        is_resident = is_one_machine or is_quick or self.replicas > 0
+        is_resident = not is_shared or is_quick or self.replicas > 0
         return replace(self, host=HostKind.RESIDENT if is_resident else HostKind.MICRO_BATCH)
 
     @property

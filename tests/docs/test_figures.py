@@ -47,7 +47,7 @@ SENTENCES = [
     ("state.md", "checkpoints.maintenance.scrub:INTERVAL_S", "every {} seconds"),
     ("state.md", "checkpoints.tables.state:SAMPLE_ROWS", "the first {} rows"),
     ("state.md", "checkpoints.inspection.values:DEPTH_MAX", "more than {} levels"),
-    ("tuning.md", "options:LATENCY_MS", "{} ms on one machine"),
+    ("tuning.md", "options:LATENCY_MS", "| {} ms ("),
     ("tuning.md", "options:STORE_LATENCY_MS", "({} ms with an object store)"),
 ]
 

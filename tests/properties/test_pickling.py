@@ -9,6 +9,7 @@ import pickle
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,6 +46,26 @@ class MutableSlots:
 class Pair(NamedTuple):
     left: Any
     right: Any
+
+
+class Struct(msgspec.Struct):
+    left: Any
+    right: Any = None
+
+
+class StructByName(msgspec.Struct, kw_only=True):
+    left: Any
+    right: Any
+
+
+class StructWithDict(msgspec.Struct, dict=True):
+    left: Any
+    right: Any
+
+
+class StructOfItsOwn(Struct):
+    def __reduce__(self) -> Any:
+        return Struct, (self.right, self.left)
 
 
 class NewPair(Pair):
@@ -136,6 +157,8 @@ objects = st.one_of(
     *map(of_class, (Plain, Child, Reduced, Named, Restored, Registered, WithArguments)),
     *map(of_class, (Numbers, Failure, Outer.Inner)),
     *map(of_pair, (Mutable, Frozen, MutableSlots, Pair, NewPair, SlotsAndDict)),
+    *map(of_pair, (Struct, StructWithDict, StructOfItsOwn)),
+    st.builds(StructByName, left=parts, right=parts),
     parts,
 )
 
@@ -146,6 +169,7 @@ def content(value: Any) -> Any:
     if isinstance(value, enum.Enum):
         return value
     names = [name for each in type(value).__mro__ for name in getattr(each, "__slots__", ())]
+    names += getattr(value, "__struct_fields__", ())
     slots = {name: content(getattr(value, name)) for name in names if hasattr(value, name)}
     own = {name: content(each) for name, each in getattr(value, "__dict__", {}).items()}
     is_atom = not (items or slots or own)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from wallaroo.options import (
     LatencyName,
     RunOptions,
 )
+from wallaroo.spark.jvm.preflight import with_host
 
 
 @pytest.mark.parametrize("name", ["normal", "low"])
@@ -26,24 +28,41 @@ def test_a_latency_mode_may_be_a_word(name: LatencyName) -> None:
     assert replace(RunOptions(), latency=name) == RunOptions(latency=Latency(name))
 
 
-@pytest.mark.parametrize("is_one_machine", [True, False])
-def test_the_former_words_mean_what_they_did(is_one_machine: bool) -> None:
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_the_former_words_mean_what_they_did(is_shared: bool) -> None:
     """Low is resident tasks that wait for nothing, normal is the micro-batch host."""
-    low = RunOptions(latency="low").on(is_one_machine=is_one_machine)
-    normal = RunOptions(latency="normal").on(is_one_machine=is_one_machine)
+    low = RunOptions(latency="low").on(is_shared=is_shared)
+    normal = RunOptions(latency="normal").on(is_shared=is_shared)
     assert (low.is_resident, low.latency_s, low.batch_target_s) == (True, 0.0, EPOCH_TIME_S)
     assert (normal.is_resident, normal.latency_s) == (False, 0.0)
     assert normal.batch_target_s == normal.batch_time_s
 
 
-def test_one_machine_has_resident_tasks_and_a_target_by_default() -> None:
-    """A cluster has micro-batches without a target, unless it is given one that they miss."""
-    alone = RunOptions().on(is_one_machine=True)
-    cluster = RunOptions().on(is_one_machine=False)
-    quick = RunOptions(latency=MICRO_BATCH_LEAST_MS - 1).on(is_one_machine=False)
+def test_a_run_has_resident_tasks_and_a_target_by_default() -> None:
+    """In a cluster's session, whose other jobs wait for cores, only if micro-batches miss it."""
+    alone = RunOptions().on(is_shared=False)
+    shared = RunOptions().on(is_shared=True)
+    quick = RunOptions(latency=MICRO_BATCH_LEAST_MS - 1).on(is_shared=True)
     assert (alone.is_resident, alone.latency_s) == (True, LATENCY_MS / 1e3)
-    assert (cluster.is_resident, cluster.latency_s) == (False, 0.0)
+    assert (shared.is_resident, shared.latency_s) == (False, 0.0)
     assert quick.is_resident
+
+
+@pytest.mark.parametrize(
+    ("master", "has_session", "host"),
+    [
+        ("local[2]", False, "resident"),
+        ("local[2]", True, "resident"),
+        ("spark://one:7077", False, "resident"),
+        ("spark://one:7077", True, "micro-batch"),
+    ],
+)
+def test_only_a_session_of_a_cluster_has_micro_batches_by_default(
+    master: str, has_session: bool, host: str
+) -> None:
+    context = SimpleNamespace(master=master)
+    session = SimpleNamespace(sparkContext=context) if has_session else None
+    assert with_host(RunOptions(master=master), session).host == host
 
 
 def test_a_target_is_milliseconds_or_a_timedelta() -> None:

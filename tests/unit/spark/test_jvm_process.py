@@ -242,7 +242,7 @@ def test_the_jvm_of_resident_tasks_on_one_machine_is_small(
     changes: dict[str, Any], memory: str, tmp_path: Path
 ) -> None:
     options = RunOptions(**{"master": "local[2]", **changes})
-    options = options.on(is_one_machine=settings.is_local(options.master))
+    options = options.on(is_shared=False)
     chosen = settings.settings_of(
         "App", options.master, tmp_path, "warning", settings.conf_of(options)
     )
@@ -252,7 +252,7 @@ def test_the_jvm_of_resident_tasks_on_one_machine_is_small(
 
 def test_its_heartbeats_are_more_frequent_than_a_timeout_that_the_user_sets() -> None:
     options = RunOptions(master="local[2]", spark_conf=(("spark.network.timeout", "20s"),))
-    chosen = dict(settings.conf_of(options.on(is_one_machine=True)))
+    chosen = dict(settings.conf_of(options.on(is_shared=False)))
     assert "spark.executor.heartbeatInterval" not in chosen  # Spark's own: 10 s
 
 

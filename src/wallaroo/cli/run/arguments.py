@@ -25,7 +25,6 @@ from wallaroo.options import (
     FORK_OF_NOTHING,
     FRESH_OR_TAKEN_OVER,
     LATENCY_MS,
-    MICRO_BATCH_LEAST_MS,
     SAVEPOINT_ALONE,
     STANDBY_AFTER_S,
     STANDBY_ALONE,
@@ -218,8 +217,7 @@ def _add_batches(add: Callable[..., Any]) -> None:
         choices=tuple(kind.value for kind in HostKind),
         help=(
             "resident: workers take small batches as input comes; micro-batch: each batch is a job "
-            "of Spark (default: resident on one machine, and on a cluster with a --latency below "
-            f"{MICRO_BATCH_LEAST_MS:g}; else micro-batch)"
+            "of Spark (default: resident)"
         ),
     )
     add(

@@ -71,7 +71,7 @@ _LINE = re.compile(r" at [^/\s\"]+\.py:\d+(:\d+)?(?=$|\"|\\)")
 
 
 class Verdict(Enum):
-    """Report whether a checkpoint can be continued under another plan."""
+    """Answer to whether a checkpoint can be continued under another plan."""
 
     SAME = "compatible"
     CHANGED = "compatible with new steps"

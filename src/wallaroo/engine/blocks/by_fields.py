@@ -97,7 +97,7 @@ def form_of(cls: Any) -> Form | None:
         if is_dataclass_of_fields(cls):
             names = [each.name for each in fields(cls)]
             return _typed(cls, names, is_frozen=cls.__dataclass_params__.frozen)
-        if _is_struct(cls):
+        if is_struct_of_fields(cls):
             return _typed(cls, cls.__struct_fields__, is_frozen=cls.__struct_config__.frozen)
     except Exception:  # inspecting a class may raise anything
         return None
@@ -141,7 +141,7 @@ def slots_of(cls: type[Any]) -> tuple[str, ...] | None:
     return names if is_plain else None
 
 
-def _is_struct(cls: type[Any]) -> bool:
+def is_struct_of_fields(cls: type[Any]) -> bool:
     is_struct = issubclass(cls, msgspec.Struct) and not hasattr(cls, "__post_init__")
     return is_struct and not cls.__dictoffset__ and _is_pickled_as(msgspec.Struct, cls)
 

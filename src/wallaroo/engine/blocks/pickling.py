@@ -6,6 +6,7 @@ Invariant: any unpickler can read these pickles without this package.
 from __future__ import annotations
 
 import copyreg
+import inspect
 import io
 import operator
 import pickle
@@ -17,6 +18,7 @@ from wallaroo.engine.blocks.by_fields import (
     PLAIN_OR_NONE,
     is_dataclass_of_fields,
     is_named_tuple_of_fields,
+    is_struct_of_fields,
     slots_of,
 )
 
@@ -107,6 +109,9 @@ def _writer_of(cls: type[Any]) -> Callable[[Any], bytes | None] | None:
     arguments = _arguments(cls)
     if arguments is not None:
         return _writer(head, lambda value: (arguments(value),) * 2, b"R.")
+    if is_struct_of_fields(cls):
+        is_called_by_name = any(each.kind is each.KEYWORD_ONLY for each in _parameters(cls))
+        return None if is_called_by_name else _writer(head, _struct_arguments, b"R.")
     slots = slots_of(cls)
     if slots == ():
         return _writer(head + _NEW, _attributes, b"b.")
@@ -116,6 +121,15 @@ def _writer_of(cls: type[Any]) -> Callable[[Any], bytes | None] | None:
 
 
 Parts = tuple[Any, Iterable[Any]]  # an object's reduced form, and its values
+
+
+def _parameters(cls: type[Any]) -> Iterable[inspect.Parameter]:
+    return inspect.signature(cls).parameters.values()
+
+
+def _struct_arguments(value: Any) -> Parts:
+    _, arguments = value.__reduce__()
+    return arguments, arguments
 
 
 def _attributes(value: Any) -> Parts:

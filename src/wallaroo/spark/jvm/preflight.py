@@ -57,9 +57,8 @@ def check_before_spark(plan: Plan, options: RunOptions, *, has_session: bool = F
 
 
 def with_host(options: RunOptions, session: Any) -> RunOptions:
-    """Return options with the host that suits the master of a session, or theirs without one."""
-    master = options.master if session is None else session.sparkContext.master
-    return options.on(is_one_machine=is_local(master))
+    """Return options with the host that suits a run of its own, or one in a session."""
+    return options.on(is_shared=session is not None and not is_local(session.sparkContext.master))
 
 
 def check_master(master: str) -> None:

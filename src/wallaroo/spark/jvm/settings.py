@@ -141,7 +141,7 @@ def is_loopback(master: str) -> bool:
 def conf_of(options: RunOptions) -> tuple[tuple[str, str], ...]:
     """Return a run's settings: the user's, with a small JVM if sufficient for its host.
 
-    >>> conf_of(RunOptions(master="local[2]").on(is_one_machine=True))[0]
+    >>> conf_of(RunOptions(master="local[2]").on(is_shared=False))[0]
     ('spark.driver.memory', '128m')
     """
     if not options.is_resident or not is_local(options.master):

@@ -149,7 +149,7 @@ def test_latency_and_host_choose_how_batches_run(
     words: list[str], is_resident: bool, latency_s: float
 ) -> None:
     """A number is a target in milliseconds; the former words are what they were."""
-    options = run_options(parsed("words.py", *words)[0]).on(is_one_machine=True)
+    options = run_options(parsed("words.py", *words)[0]).on(is_shared=False)
     assert (options.is_resident, options.latency_s) == (is_resident, latency_s)
 
 

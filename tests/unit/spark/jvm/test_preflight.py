@@ -218,7 +218,7 @@ def test_copies_need_other_workers_and_tasks_that_stay() -> None:
         wallaroo.run(app, replicas=2, master="spark://one:7077")
     with pytest.raises(PipelineError, match=r"the micro-batch host has none.*--host resident"):
         wallaroo.run(app, replicas=1, master="spark://one:7077", host="micro-batch")
-    assert RunOptions(replicas=1).on(is_one_machine=False).is_resident
+    assert RunOptions(replicas=1).on(is_shared=True).is_resident
 
 
 def test_a_port_for_acknowledgements_of_an_unknown_source_is_refused_with_the_known_names() -> None:
