@@ -7,6 +7,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,7 +27,7 @@ from wallaroo.state.log.delta import Entry, Origin, encode
 from wallaroo.state.log.history import History
 from wallaroo.state.log.storage import LocalStorage
 from wallaroo.state.views import view as view_module
-from wallaroo.state.views.environments import close_environments, fill_up, open_environment
+from wallaroo.state.views.environments import close_environments, open_environment, writing
 from wallaroo.state.views.view import SHARDS, View
 
 CHILD = Path(__file__).with_name("view_child.py")
@@ -262,11 +264,45 @@ def test_a_file_that_lmdb_left_shorter_than_its_header_says_is_lengthened(
     file = data_of(tmp_path / "view")
     environment = open_environment(file.parent).environment
     length = file.stat().st_size
-    os.truncate(file, length - 100)
 
-    fill_up(file.parent, environment)
+    with writing(file.parent, environment):
+        os.truncate(file, length - 100)
 
     assert file.stat().st_size == length
+
+
+def test_a_file_that_is_short_while_it_is_written_is_not_damaged(
+    tmp_path: Path, history: History
+) -> None:
+    caught_up(tmp_path / "view", history).close()
+    file = data_of(tmp_path / "view")
+    environment = open_environment(file.parent).environment
+    is_short = threading.Event()
+
+    def write() -> None:
+        with writing(file.parent, environment):
+            os.truncate(file, file.stat().st_size - 100)
+            is_short.set()
+            time.sleep(0.2)
+
+    with ThreadPoolExecutor() as pool:
+        written = pool.submit(write)
+        assert is_short.wait(60)
+        view = caught_up(tmp_path / "view", history)
+        written.result()
+
+    assert view.rebuilt == 0
+    assert view.read(GROUP, 0, KEYS[7]) == value_of(KEYS[7])
+    view.close()
+
+
+def test_a_view_may_be_removed_while_it_is_written(tmp_path: Path, history: History) -> None:
+    caught_up(tmp_path / "view", history).close()
+    file = data_of(tmp_path / "view")
+    environment = open_environment(file.parent).environment
+    with writing(file.parent, environment):
+        shutil.rmtree(file.parent)
+    assert not file.exists()
 
 
 def test_a_rebuilt_part_of_a_view_is_logged_once_for_each_worker(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ Where it runs: worker.
 The invariants:
 
 * A file that is shorter than its own header declares is never read through the map, as the missing
-  pages would end the process (SIGBUS).
+  pages would end the process (SIGBUS).  While a process writes, the file may be shorter for a
+  moment: it is damaged only if it is so while nobody writes.
 * A process that dies by a signal of its own (SIGBUS, SIGSEGV, SIGABRT) while it uses a view leaves
   a report in the view's folder; the next process that opens the view removes the whole view, once.
 * Removing a view, or a part of it, is always allowed: it is a copy and is rebuilt from the log.  A
@@ -110,14 +111,11 @@ def open_environment(path: Path, open_max: int = OPEN_MAX) -> Opened:
 def _known_or_opened(path: Path, open_max: int) -> Opened:
     opened = _open.get(path)
     try:
-        found = os.stat(path / DATA)
-        inode = found.st_ino
-        size = found.st_size
+        inode = os.stat(path / DATA).st_ino
     except FileNotFoundError:
         inode = -1
-        size = 0
     if opened is not None:
-        if opened.inode == inode and _is_whole(opened.environment, size, opened.page_bytes):
+        if opened.inode == inode and _is_undamaged(path, opened.environment, opened.page_bytes):
             return Opened(opened.environment)
         _open.pop(path, None)
     _forget_removed()
@@ -153,7 +151,7 @@ def _opened(path: Path, was_damaged: bool) -> Opened:
             shutil.rmtree(path, ignore_errors=True)
         environment = _lmdb(path)
         page_bytes = int(environment.stat()["psize"])
-        if not _is_whole(environment, os.stat(path / DATA).st_size, page_bytes):
+        if not _is_undamaged(path, environment, page_bytes):
             environment.close()
             raise lmdb.CorruptedError(f"{path} is shorter than its header says")
     except lmdb.Error:
@@ -188,26 +186,42 @@ def _lmdb(path: Path) -> lmdb.Environment:
     return environment
 
 
-def _is_whole(environment: lmdb.Environment, size: int, page_bytes: int) -> bool:
+def _is_undamaged(path: Path, environment: lmdb.Environment, page_bytes: int) -> bool:
+    """Return whether the file is whole, at the latest when the process that writes has finished."""
+    if _is_whole(path, environment, page_bytes):
+        return True
+    with hold_lock(_lock_of_writer(path)):
+        return _is_whole(path, environment, page_bytes)
+
+
+def _is_whole(path: Path, environment: lmdb.Environment, page_bytes: int) -> bool:
     """Return whether the file has all pages that its header counts (including two header pages)."""
-    if size < HEADER_PAGES * page_bytes:
+    file = path / DATA
+    try:
+        if file.stat().st_size < HEADER_PAGES * page_bytes:  # the header is read through the map
+            return False
+        pages = int(environment.info()["last_pgno"]) + 1
+        return file.stat().st_size >= pages * page_bytes  # after the header: others make it longer
+    except FileNotFoundError:  # another process removed it
         return False
-    return bool(size >= (environment.info()["last_pgno"] + 1) * page_bytes)
 
 
-def fill_up(path: Path, environment: lmdb.Environment) -> None:
-    """Lengthen the file to the length that its header declares.
+@contextlib.contextmanager
+def writing(path: Path, environment: lmdb.Environment) -> Iterator[None]:
+    """Keep others from judging the file while it is written, and leave it whole.
 
-    LMDB counts pages at the end that were given back before they were written.  The write
-    transaction keeps other writers from growing the file meanwhile.
+    LMDB counts pages at the end that were given back before they were written.
     """
-    page_bytes = int(environment.stat()["psize"])
-    if _is_whole(environment, os.stat(path / DATA).st_size, page_bytes):
-        return
-    with environment.begin(write=True):
-        length = (environment.info()["last_pgno"] + 1) * page_bytes
-        if os.stat(path / DATA).st_size < length:
-            os.truncate(path / DATA, length)
+    with hold_lock(_lock_of_writer(path)):
+        yield
+        page_bytes = int(environment.stat()["psize"])
+        if not _is_whole(path, environment, page_bytes):
+            with contextlib.suppress(FileNotFoundError):  # another process removed it
+                os.truncate(path / DATA, (environment.info()["last_pgno"] + 1) * page_bytes)
+
+
+def _lock_of_writer(path: Path) -> Path:
+    return path.with_name(f"{_LOCK}-{path.name}")
 
 
 def shrink(path: Path, environment: lmdb.Environment) -> bool:

@@ -42,10 +42,10 @@ from wallaroo.state.views.entry_codec import (
 )
 from wallaroo.state.views.environments import (
     drop,
-    fill_up,
     open_environment,
     prepare_view,
     shrink,
+    writing,
 )
 from wallaroo.state.views.view_updates import (
     UNMARKED,
@@ -141,8 +141,8 @@ class View:
                 self._reads[shard] = read
                 return done
             read.abort()
-            done += apply_commits(opened.environment, stale, history, mark)
-            fill_up(self._path(shard), opened.environment)
+            with writing(self._path(shard), opened.environment):
+                done += apply_commits(opened.environment, stale, history, mark)
             if shrink(self._path(shard), opened.environment):
                 opened = open_environment(self._path(shard))
 
