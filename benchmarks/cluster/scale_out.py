@@ -2,6 +2,7 @@
 follows for 10, 100 and 1,000 cores.
 
     python -m benchmarks.cluster.scale_out [--tasks 2,8,32,128] [--levels 1,2,3] [--batches 12]
+    python -m benchmarks.cluster.scale_out --host micro-batch
 
 A standalone cluster on this machine whose one worker claims as many cores as the largest number of
 tasks. Batches hold one event for each task, so what is measured is the framework and Spark: the
@@ -30,6 +31,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,7 @@ from benchmarks.lib.clusters import cluster_of, cpu_s, driver_pids, executor_pid
 from benchmarks.lib.machine import Report, median, options, settings_of
 from wallaroo.engine.blocks.keys import groups_of_task
 from wallaroo.engine.report import TaskReport, attempts_digest, refusal
+from wallaroo.options import EPOCH_TIME_S, HostKind
 from wallaroo.spark.local_cluster import LocalCluster
 from wallaroo.state.log.commits import (
     Commit,
@@ -68,6 +71,8 @@ BATCH_TIMES_S = (0.5, 1.0, 2.0, 5.0)
 LEVELS_SHOWN = 2  # one key_by: most applications
 OWN_TASKS = (10, 100, 1_000)
 GROUPS_PER_TASK = 4
+# of an event for each task: the resident host makes batches larger if that is longer
+BATCH_TIME_S = {HostKind.RESIDENT: EPOCH_TIME_S, HostKind.MICRO_BATCH: 60.0}
 EXECUTOR_MEMORY = (
     # one executor runs all tasks, and Spark may buffer 32 kB for each pair of tasks: 128 MB with
     # 64, 512 MB with 128
@@ -91,7 +96,8 @@ def main() -> int:
     """Measure and report."""
     args = _options()
     loads.prepare()
-    report = Report("scale_out", settings_of(args))
+    name = "scale_out" if args.host == HostKind.RESIDENT else "scale_out_micro_batch"
+    report = Report(name, settings_of(args))
     outcomes, waited = [], {}
     with ExitStack() as stack:
         folder, port = (
@@ -99,16 +105,16 @@ def main() -> int:
             stack.enter_context(loads.receiver()),
         )
         on = stack.enter_context(cluster_of(folder, 1, max(args.tasks), args.conf, EXECUTOR_MEMORY))
-        _measure(on, folder / "warm", port, JVM_TASKS, max(args.levels), 0, JVM_BATCHES)
+        measure = partial(_measure, on, args.host)
+        measure(folder / "warm", port, JVM_TASKS, max(args.levels), 0, JVM_BATCHES)
         for tasks in args.tasks:
             for levels in args.levels:
-                outcomes.append(_measure(on, folder, port, tasks, levels, 0, args.batches))
+                outcomes.append(measure(folder, port, tasks, levels, 0, args.batches))
                 _say(outcomes[-1])
             if args.wait_ms:
                 levels = min(LEVELS_SHOWN, max(args.levels))
-                waited[tasks] = _measure(
-                    on, folder, port, tasks, levels, args.wait_ms, args.batches // 2
-                ).period
+                batches = args.batches // 2
+                waited[tasks] = measure(folder, port, tasks, levels, args.wait_ms, batches).period
     _conclude(report, outcomes, waited, args)
     return report.finish(args.json)
 
@@ -130,6 +136,7 @@ def _options() -> argparse.Namespace:
         metavar="N,...",
         help="of 1, 2, 3: one more than shuffles (default all)",
     )
+    add("--host", choices=tuple(HostKind), default=HostKind.RESIDENT)
     add("--batches", type=int, default=12, help="measured of each (default %(default)d)")
     add(
         "--wait-ms",
@@ -172,6 +179,7 @@ def _say(outcome: Outcome) -> None:
 
 def _measure(
     on: tuple[LocalCluster, SparkSession],
+    host: str,
     folder: Path,
     out_port: int,
     tasks: int,
@@ -189,7 +197,8 @@ def _measure(
         tasks=tasks,
         tuning=batches_of(tasks),
         key_groups=max(128, tasks),
-        batch_time_s=60.0,
+        host=host,
+        batch_time_s=BATCH_TIME_S[host],
         backlog_bytes_max=runs.ANY_BACKLOG,
     )
     loads.fill_spool(root, SOURCE, _frames(events, wait_ms), events)

@@ -19,6 +19,7 @@ from wallaroo.runtime.batch.batches import Batches
 from wallaroo.runtime.batch.commit_protocol import BatchProtocol
 from wallaroo.runtime.batch.housekeeping import Housekeeping
 from wallaroo.runtime.rebalance import Move
+from wallaroo.runtime.resident.tasks import ResidentTasks
 from wallaroo.runtime.tasks.job import BatchJob
 from wallaroo.sources import spooled
 from wallaroo.spark.cluster.cluster import Cluster
@@ -28,7 +29,8 @@ from wallaroo.state.log.commits import CommitLog
 PHASES = ("plan", "job", "accept", "commit", "sinks", "housekeeping", "account", "between")
 _TIMED: tuple[tuple[Any, str, str], ...] = (  # (owner, function, what its time is called)
     (Batches, "_job", "plan"),
-    (jobs, "run_spark_job", "job"),
+    (jobs, "run_spark_job", "job"),  # of the micro-batch host
+    (ResidentTasks, "run", "job"),  # of the resident one
     (BatchProtocol, "accepted", "accepted"),
     (BatchProtocol, "commit", "committing"),
     (BatchProtocol, "_made", "made"),
@@ -87,10 +89,10 @@ def observed(then: Callable[[list[Seen]], None] | None = None) -> Iterator[list[
     now = _Now()
     run, batch_done = Batches.run, Cluster.batch_done
 
-    def noted_run(batches: Batches, ends: Any) -> Any:
+    def noted_run(batches: Batches, ends: Any, *planned: Any) -> Any:
         now.spent, now.done = {}, []
         began = time.perf_counter()
-        commit = run(batches, ends)
+        commit = run(batches, ends, *planned)
         ended = time.perf_counter()
         job, reports, move = now.done[0]
         between = began - seen[-1].ended if seen else 0.0
