@@ -136,7 +136,7 @@ def _options() -> argparse.Namespace:
         metavar="N,...",
         help="of 1, 2, 3: one more than shuffles (default all)",
     )
-    add("--host", choices=tuple(HostKind), default=HostKind.RESIDENT)
+    add("--host", type=HostKind, choices=tuple(HostKind), default=HostKind.RESIDENT)
     add("--batches", type=int, default=12, help="measured of each (default %(default)d)")
     add(
         "--wait-ms",
@@ -179,7 +179,7 @@ def _say(outcome: Outcome) -> None:
 
 def _measure(
     on: tuple[LocalCluster, SparkSession],
-    host: str,
+    host: HostKind,
     folder: Path,
     out_port: int,
     tasks: int,

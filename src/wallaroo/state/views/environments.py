@@ -8,7 +8,7 @@ The invariants:
 
 * A file that is shorter than its own header declares is never read through the map, as the missing
   pages would end the process (SIGBUS).  While a process writes, the file may be shorter for a
-  moment: it is damaged only if it is so while nobody writes.
+  moment: it is damaged only if it is so while no process writes.
 * A process that dies by a signal of its own (SIGBUS, SIGSEGV, SIGABRT) while it uses a view leaves
   a report in the view's folder; the next process that opens the view removes the whole view, once.
 * Removing a view, or a part of it, is always allowed: it is a copy and is rebuilt from the log.  A
