@@ -111,9 +111,7 @@ def test_each_item_of_a_multi_is_an_output_with_the_events_key() -> None:
 
 @pytest.mark.parametrize("output", ["text", b"bytes", bytearray(b"x"), {"a": 1}, 7, object])
 def test_one_value_is_not_a_list_of_outputs(output: Any) -> None:
-    with pytest.raises(
-        TypeError, match=f"must return a list, this one returned {type(output).__name__}"
-    ):
+    with pytest.raises(TypeError, match=f"must return a list, not {type(output).__name__}"):
         as_list(output)
 
 

@@ -108,7 +108,7 @@ def test_a_sub_is_made_of_what_sorts(sub: Any) -> None:
 
 
 def test_a_large_sub_is_refused() -> None:
-    with pytest.raises(ValueError, match="may take 224 bytes"):
+    with pytest.raises(ValueError, match="may have 224 bytes"):
         encode_sub("x" * 300)
 
 

@@ -183,7 +183,7 @@ def test_a_worker_that_has_gone_is_named_once_and_is_no_member(
     monkeypatch.setattr(module, "executors_of", lambda _: {"a": ExecutorHost("a", ("a",), 1)})
     cluster.look_now()
     cluster.look_now()
-    assert [message for message in caplog.messages if "has gone" in message] == [
+    assert [message for message in caplog.messages if "has left" in message] == [
         "worker-b has left: its Spark executor has ended"
     ]
     assert [worker.name for worker in cluster.status()] == ["worker-a"]

@@ -199,7 +199,9 @@ def test_a_vectorized_step_that_loses_the_times_of_rows_says_so() -> None:
     windows = timed.to(wallaroo.range_windows(wallaroo.seconds(1)).over(Count()))
     built = wallaroo.build_application("half", windows.to_sink(wallaroo.StdoutSinkConfig()))
 
-    with pytest.raises(UserCodeError, match=r"which time each has; return \(rows, indexes\)"):
+    with pytest.raises(
+        UserCodeError, match=r"so their times are unknown; return \(rows, indexes\)"
+    ):
         run_local(built, {"in": [b"x"]})
 
 

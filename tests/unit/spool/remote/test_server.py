@@ -529,4 +529,4 @@ def test_a_segment_that_vanishes_under_a_reader_is_reported_when_it_asks_again(
     max(writer.folder.glob("*.chunks")).unlink()
     with pytest.raises(CheckpointError, match="ends below the published head"):
         list(reading)
-    assert "the file is gone" in capfd.readouterr().err
+    assert "missing although it is not consumed" in capfd.readouterr().err
