@@ -286,6 +286,16 @@ def test_sessions_are_runs_of_events_less_than_a_gap_apart(gap: int, only: list[
     assert {value for _, value, _ in run(SessionWindowSpec(gap), [part], [])} == expected
 
 
+def test_an_event_behind_what_has_fired_is_late_whatever_its_watermark() -> None:
+    """No step emits one; a fault of a step must not lose it without a word."""
+    for slide in (5, 10):
+        machine = WindowMachine(RangeWindowSpec(10, slide, policy=FIRE_PER_MESSAGE), Seen())
+        machine.advance(50)
+        machine.commit()
+        machine.put("a", 1, 22, before=20)
+        assert [each.value[1] for each in machine.take()] == [(1,)]
+
+
 def test_a_key_with_many_panes_rewrites_the_one_that_is_touched() -> None:
     machine = WindowMachine(RangeWindowSpec(1000, 1), Seen())
     for time in range(1000):
