@@ -118,6 +118,7 @@ class WindowMachine:
         self.entries = MemoryEntries()
         self.panes = MemoryPanes() if by_pane else None
         self.watermark = NO_WATERMARK
+        self.reached = NO_WATERMARK
         self.failures: list[tuple[Any, BaseException, Any]] = []
         self._spec = spec
         self._calls = calls_of(aggregation)
@@ -129,7 +130,14 @@ class WindowMachine:
         live = Live(self.entries, self.entries)
         if self.panes is not None:
             live = LivePanes(self.panes.store)
-        context = MachineContext(self._calls, live, self._clock, self._emit, self._failed)
+        context = MachineContext(
+            self._calls,
+            live,
+            self._clock,
+            self._emit,
+            self._failed,
+            reached_ns=lambda: self.reached,
+        )
         machine = machine_of(self._spec, context, self.watermark)
         live.next_due = machine.next_due
         return live, machine
@@ -160,8 +168,9 @@ class WindowMachine:
         self.put(key, event, time)
         return self.advance(watermark)
 
-    def end(self) -> list[Result]:
-        """End the input: everything fires."""
+    def end(self, reached: int = NO_WATERMARK) -> list[Result]:
+        """End the input, whose watermark is ``reached``: everything fires."""
+        self.reached = max(reached, self.watermark)
         return self.advance(FINAL_WATERMARK)
 
     def commit(self) -> None:

@@ -278,7 +278,7 @@ class MaxBy(_Named):
         value = self.of(event)
         if not best or self._is_beaten(best[0], value):
             best[:] = self._keep(value), self._keep(event)
-        elif self.ties and value == best[0]:
+        elif self.ties and self._is_tied(best[0], value):
             best.append(self._keep(event))
 
     def combine(self, left: list[Any], right: list[Any], /) -> list[Any]:
@@ -286,7 +286,7 @@ class MaxBy(_Named):
             return left or right
         if self._is_beaten(left[0], right[0]):
             return right
-        return left + right[1:] if self.ties and left[0] == right[0] else left
+        return left + right[1:] if self.ties and self._is_tied(left[0], right[0]) else left
 
     def output(self, key: Any, best: list[Any], /) -> Any:
         if not best:
@@ -297,6 +297,10 @@ class MaxBy(_Named):
         if value != value:
             return False
         return best != best or bool(type(self)._exceeds(value, best))
+
+    @staticmethod
+    def _is_tied(best: Any, value: Any) -> bool:
+        return bool(value == best or (value != value and best != best))
 
 
 class MinBy(MaxBy):

@@ -185,6 +185,19 @@ def test_the_place_of_nan_changes_neither_least_nor_greatest(
     assert least_or_most.output("key", least_or_most.combine(*parts)) == expected
 
 
+@pytest.mark.parametrize("cut", [0, 1, 2, 3])
+@pytest.mark.parametrize("aggregation", [MinBy, MaxBy])
+def test_events_of_nan_alone_are_all_tied(aggregation: Any, cut: int) -> None:
+    tied = aggregation(lambda event: float("nan"), ties=True)
+    parts = []
+    for part in ("abc"[:cut], "abc"[cut:]):
+        accumulator = tied.initial_accumulator()
+        for event in part:
+            tied.update(event, accumulator)
+        parts.append(accumulator)
+    assert tied.output("key", tied.combine(*parts)) == ["a", "b", "c"]
+
+
 @pytest.mark.parametrize(
     ("aggregation", "left", "right"),
     [

@@ -57,6 +57,7 @@ def build(step: WindowStep[Any, Any], site: Site) -> Operator:
         failed=site.failed,
         late=late_of(step, site),
         lost=site.lost,
+        reached_ns=lambda: site.reached_ns,
     )
     machine = machine_of(step.spec, context, site.began_ns)
     live.next_due = machine.next_due

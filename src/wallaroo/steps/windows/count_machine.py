@@ -2,7 +2,8 @@
 
 Invariant: the window of an event is determined by the events of its key before it, in the order of
 their arrival, and by the watermark of its partition: an event that arrives after the timeout of the
-open window, or whose time is, begins the next one, however input was cut into batches.
+open window, or whose time is, begins the next one, however input was cut into batches. No result
+is older than that watermark; at the end of input, than the watermark of all of it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from wallaroo.steps.windows.entries import AT_END, Slot, in_order
 from wallaroo.steps.windows.interface import MachineContext
 from wallaroo.steps.windows.spec import CountWindowSpec, Window
 
-# each key's open window: [events, time of the first, of the newest, accumulator, due]
+# each key's open window: [events, times of the oldest and of the newest, accumulator, due]
 OPEN = Slot(AT_END, 0)
 Open = list[Any]
 
@@ -59,8 +60,10 @@ class CountMachine:
             window[0] += 1
             if now.event_ns > window[2]:
                 window[2] = now.event_ns
+            elif now.event_ns < window[1]:
+                window[1] = now.event_ns
             if window[0] == full:
-                fire(key, window, now.event_ns, now.watermark_ns)
+                fire(key, window, max(window[2], now.watermark_ns), now.watermark_ns)
 
         return process
 
@@ -68,9 +71,10 @@ class CountMachine:
         live = self._context.live
         window = live.get(OPEN, key)
         if window is None:
-            time = self._context.now.event_ns
+            now = self._context.now
+            time = now.event_ns
             timeout = self._spec.timeout_ns
-            due = AT_END if timeout is None else time + timeout
+            due = AT_END if timeout is None else max(time, now.watermark_ns) + timeout
             window = [0, time, time, self._context.calls.initial(), due]
             live.put(OPEN, key, window)
         return window  # type: ignore[no-any-return]  # a list as above
@@ -104,8 +108,11 @@ class CountMachine:
         due = [key for key in in_order(open_) if open_[key][4] <= watermark]
         for key in sorted(due, key=lambda key: open_[key][4]):
             window = open_[key]
-            time = window[2] if window[4] == AT_END else window[4]
-            self._fire(key, window, time, time - 1)
+            if window[4] == AT_END:
+                reached_ns = self._context.reached_ns()
+                self._fire(key, window, max(window[2], reached_ns), reached_ns)
+            else:
+                self._fire(key, window, window[4], window[4] - 1)
 
     def next_due(self, slot: Slot, value: Any) -> int:
         """Return the time of the open window's timeout."""

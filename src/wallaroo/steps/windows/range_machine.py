@@ -140,8 +140,7 @@ class RangeMachine:
         if type(accumulator) is Alone:
             self.process(key, accumulator.event)
             return
-        now = self._context.now
-        pane = self._panes.at(now.event_ns, now.watermark_ns)
+        pane = self._panes.at(self._context.now.event_ns, self._watermark())
         if pane is None:
             return  # late events are dropped, see ``may_add_up``
         live = self._context.live
@@ -158,14 +157,14 @@ class RangeMachine:
 
     def _enter(self, key: Any, event: Any) -> Pane | None:
         """Return the pane of the current time and watermark; None if the event was handled."""
-        now = self._context.now
-        time = now.event_ns
-        panes = self._panes.at(time, now.watermark_ns)
+        time = self._context.now.event_ns
+        watermark = self._watermark()
+        panes = self._panes.at(time, watermark)
         if self._spec.lateness_ns or panes is None:
             grid = self._grid
             first = grid.first(time)
             last = grid.last(time)
-            oldest = grid.oldest(now.watermark_ns)
+            oldest = grid.oldest(watermark)
             is_taken = self._correct(key, event, first, min(last, oldest - 1), oldest)
             if panes is None:
                 self._forget()
@@ -173,6 +172,14 @@ class RangeMachine:
                     self._count_late()
                     self._late(key, event, time, oldest)
         return panes
+
+    def _watermark(self) -> int:
+        """Return the watermark before the current event: its partition's.
+
+        That is never below the one that has fired here. Should an earlier step emit an event behind
+        it, the event is late: in a window that has fired it would be lost without a count.
+        """
+        return max(self._context.now.watermark_ns, self._fired_at)
 
     # --- late events ---
 
@@ -213,7 +220,7 @@ class RangeMachine:
             self._context.emit(key, output, time, self._context.now.watermark_ns)
 
     def _place_in_oldest(self, key: Any, event: Any, time: int, oldest: int) -> None:
-        slot, _, _ = self._panes.slot_of(oldest, oldest, self._context.now.watermark_ns)
+        slot, _, _ = self._panes.slot_of(oldest, oldest, self._watermark())
         self._update(slot, key, event)
 
     def _update(self, slot: Slot, key: Any, event: Any) -> None:
@@ -236,7 +243,7 @@ class RangeMachine:
         """Add a late event to windows that accept corrections; return whether there were any."""
         lateness = self._spec.lateness_ns
         every = self._spec.corrected_ns or lateness
-        watermark = self._context.now.watermark_ns
+        watermark = self._watermark()
         is_taken = False
         for window in range(max(first, self._grid.oldest(watermark - lateness)), last + 1):
             fired = self._grid.due(window)
