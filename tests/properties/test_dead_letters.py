@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 import wallaroo
 from tests.conformance.apps.tolerant import every_kind
-from tests.timed_events import Event, decode, key_of, pack, time_of
+from tests.timed_events import Event, decode, encode, key_of, pack, time_of
+from wallaroo.aggregations import Count, Max, combine_of
 from wallaroo.testing import LocalApplication, run_local
 
 STEPS = ("decode", "compute", "compute multi", "extract", "state", "state multi", "encode")
@@ -122,8 +123,24 @@ WINDOWS = (
     .with_slide(wallaroo.nanoseconds(3))
     .with_late_data_policy("dead-letter")
 )
+
+
+def mixed(event: Event) -> Any:
+    """What cannot be compared: some numbers as text."""
+    return event[1] if event[1] % 5 else str(event[1])
+
+
+def counted(windows: Any) -> Any:
+    """How many events a window has, and the greatest of them."""
+    both = combine_of(n=Count(), most=Max(mixed))
+    return timed("left").to(windows.over(both, with_window=True, on_error="dead-letter"))
+
+
+EARLY = wallaroo.range_windows(wallaroo.nanoseconds(8)).with_early_results(wallaroo.nanoseconds(2))
 TIMED = {
     "windows": lambda: timed("left").to(WINDOWS.over(Numbers(), on_error="dead-letter")),
+    "compared windows": lambda: counted(WINDOWS),
+    "early results": lambda: counted(EARLY),
     "timers": lambda: timed("left").to(remind),
     "as-of join": lambda: timed("left").join_latest(timed("right"), paired, on_error="dead-letter"),
 }
@@ -139,7 +156,7 @@ def test_letters_of_windows_timers_and_joins_do_not_depend_on_batches_and_tasks(
     """Of events that come late, and of what fails when it is due."""
     application = wallaroo.build_application(
         "timed",
-        TIMED[step]().to_sink(wallaroo.StdoutSinkConfig()),
+        TIMED[step]().to_sink(wallaroo.StdoutSinkConfig(encode)),
         dead_letters=wallaroo.FileSinkConfig("dead.jsonl"),
     )
     events = [pack((key, number, at + number)) for number, (key, at) in enumerate(moments)]
@@ -150,3 +167,50 @@ def test_letters_of_windows_timers_and_joins_do_not_depend_on_batches_and_tasks(
     assert without_batch(split.dead_letters) == without_batch(undisturbed.dead_letters)
     assert sorted(split.outputs) == sorted(undisturbed.outputs)
     assert split.errors == undisturbed.errors
+
+
+def results_of(windows: Any, events: list[bytes], size: int) -> Any:
+    """By start and reason of windows, their counts; and what the letters are about."""
+    rows = counted(windows).map(
+        lambda row: (row.window.start, row.window.firing.value, row.value["n"])
+    )
+    application = wallaroo.build_application(
+        "counted",
+        rows.to_sink(wallaroo.StdoutSinkConfig(encode)),
+        dead_letters=wallaroo.FileSinkConfig("dead.jsonl"),
+    )
+    running = LocalApplication(application)
+    running.send("left", *events)
+    while running.waiting:
+        running.batch(size)
+    running.end()
+    done = running.result()
+    return list(map(eval, done.outputs)), [letter.get("about") for letter in done.dead_letters]
+
+
+def about(start: int, end: int) -> str:
+    date = "1970-01-01 00:00:00.00000000"
+    return f"window from {date[:19] if start == 0 else date + str(start)} to {date}{end} UTC"
+
+
+@pytest.mark.parametrize("size", [1, 2, 9])
+def test_a_window_whose_parts_cannot_be_compared_has_no_result_and_its_letter_says_which(
+    size: int,
+) -> None:
+    """One with a part of its events would say a wrong count."""
+    events = [pack(("a", number, time)) for number, time in ((1, 1), (2, 2), (5, 4), (10, 5))]
+
+    found, letters = results_of(WINDOWS, events, size)
+
+    assert found == [(-3, "final", 2), (3, "final", 2)]
+    assert letters == [about(0, 6)]
+
+
+@pytest.mark.parametrize("size", [1, 2, 9])
+def test_events_that_cannot_be_compared_with_those_of_an_early_result_end_it(size: int) -> None:
+    events = [pack(("a", number, time)) for number, time in ((1, 1), (2, 6), (5, 7), (3, 7))]
+
+    found, letters = results_of(EARLY, events, size)
+
+    assert found == [(0, "early", 2)]
+    assert letters == [about(0, 8)] * 3, "two early results and the last"

@@ -16,7 +16,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import wallaroo
@@ -107,7 +107,11 @@ CHOSEN = [(kind, form) for kind, form in PAIRS if "left" in kind or form == "num
 
 @functools.cache
 def application(
-    kind: tuple[str, str], form: str | None, within: int = 0, is_counted: bool = False
+    kind: tuple[str, str],
+    form: str | None,
+    within: int = 0,
+    is_counted: bool = False,
+    is_ordered: bool = False,
 ) -> Any:
     def side(name: str) -> Any:
         decoder = decode if form is None else FORMS[form]
@@ -115,9 +119,9 @@ def application(
         return wallaroo.source(name, wallaroo.TCPSourceConfig(name, "127.0.0.1", port, decoder))
 
     at: Any = (lambda row: row["at"]) if form is None else "at"
-    options: Any = {"delay": NS(DELAY), "allow_before_1980": True}
-    left = side("left").with_event_time(at, **options)
-    right = side("right").with_event_time(at, **options)
+    options: Any = {"allow_before_1980": True}
+    left = side("left").with_event_time(at, delay=NS(DELAY + 5 * is_ordered), **options)
+    right = side("right").with_event_time(at, delay=NS(DELAY), **options)
     key: Any = by_column if form in ("coded", "polars") else by_k
     if form is None:
         key = wallaroo.key_extractor(lambda row: row["k"])
@@ -131,6 +135,8 @@ def application(
     )
     if is_counted:
         joined = joined.key_by(by_k_of_result).to(wallaroo.range_windows(NS(4)).over(added))
+    if is_ordered:
+        joined = joined.key_by(by_k_of_result).in_order()
     return wallaroo.build_application("rows", joined.to_sink(wallaroo.StdoutSinkConfig(encode)))
 
 
@@ -197,6 +203,32 @@ def test_results_have_the_times_that_those_of_events_have(
     expected = run(application(kind, None, is_counted=True), rows_of(moments), [], 1, partitions)
 
     assert run(by_row, rows_of(moments), cuts, 2, partitions) == expected
+
+
+@pytest.mark.parametrize("kind", [("join_latest", "left"), ("join", "inner"), ("join", "outer")])
+@example([("left", "a", 10), ("right", "a", 12), ("right", "a", 10), ("left", "a", 8)], [1, 1, 1])
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["left", "right"]), st.just("a"), st.integers(0, 12)), max_size=16
+    ),
+    st.lists(st.integers(1, 4), max_size=9),
+)
+def test_results_are_in_the_order_of_those_of_events(
+    kind: tuple[str, str], moments: list[tuple[str, str, int]], cuts: list[int]
+) -> None:
+    def results(form: str | None, cuts: list[int]) -> list[Row]:
+        running = LocalApplication(application(kind, form, is_ordered=True))
+        for row in rows_of(moments):
+            running.send(row["side"], encoded(row["k"], row["at"], row["n"]))
+        for cut in cuts:
+            running.batch(cut)
+        running.end()
+        return list(map(json.loads, running.result().outputs))
+
+    expected = results(None, [])
+
+    assert results("arrow", cuts) == results(None, cuts) == expected
 
 
 Batches = list[list[tuple[str, str, int]]]

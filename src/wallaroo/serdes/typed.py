@@ -123,7 +123,11 @@ def reader_of(kind: Any, *, is_text: bool = False) -> Read:
     ...
     wallaroo.serdes.shape_errors.ShapeError: [...][1]: expected int, got str
     """
-    parts_of(kind)
+    whole: Any = parts_of(kind)[0]
+    for each in getattr(whole, "types", (whole,)):
+        if getattr(each, "array_like", False):
+            what = f"{each.cls.__name__} is a list without names (array_like=True), not a record"
+            raise unusable(what, "Leave array_like out, or use Json or MessagePack.")
     check = model_reader_of(kind) if has_models(kind) else None
     convert = msgspec.convert
     wanted = struct_of(kind) if is_named_tuple(kind) else kind

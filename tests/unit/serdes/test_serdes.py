@@ -33,6 +33,7 @@ from tests.unit.serdes.orders import (
 )
 from wallaroo.errors import UserCodeError, WallarooParameterError
 from wallaroo.serdes import Avro, Csv, Json, MessagePack, Protobuf, Serde, ShapeError
+from wallaroo.serdes.rows import row_decoder
 from wallaroo.steps.kinds import Encoder
 from wallaroo.testing import run_local
 
@@ -199,9 +200,16 @@ def name(item: Item) -> str:
     return item.name
 
 
+class Listed(msgspec.Struct, array_like=True):
+    a: int
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
+        (lambda: Avro(SCHEMA, Listed), "Listed is a list without names .* use Json or MessagePack"),
+        (lambda: Csv(Listed), "Listed is a list without names"),
+        (lambda: row_decoder(Listed), "Listed is a list without names"),
         (lambda: Json(complex), "complex is not a type that values can be checked against"),
         (lambda: Json(Item | complex, tag="k"), "complex is not a type that values can be checked"),
         (lambda: Json(Order, on_error="ignore"), "on_error='ignore' is unknown"),

@@ -34,7 +34,6 @@ from wallaroo.engine.columnar.joins.latest import LatestColumns
 from wallaroo.engine.columnar.joins.results import RowJoin
 from wallaroo.engine.columnar.joins.timed_rows import TimedRows, plain
 from wallaroo.engine.columnar.keys import (
-    Array,
     CodedKeys,
     Coder,
     Keys,
@@ -201,9 +200,9 @@ def joined_rows(
     late = exploding(late_by(time, late_of_join(step, site), site.lost), step, site.failed)
     calls = Calls(step, site.failed)
 
-    def emit(rows: TimedRows, watermarks: Array) -> None:
+    def emit(rows: TimedRows) -> None:
         keys = CodedKeys(coder.keys, rows.codes)
-        site.emit(TimedKeys(time, rows.times, watermarks, keys), rows.rows)
+        site.emit(TimedKeys(time, rows.times, rows.times, keys), rows.rows)
 
     join = RowJoin(step.spec, columns, coder, emit, site.lost(Loss.UNMATCHED))
     stored = Stored(store.entries, store.due, store.groups.home)
@@ -219,10 +218,10 @@ def joined_rows(
             blame(step, differing, error)
 
     def side_of(side: int) -> Emit:
-        def arrive(keys: Any, rows: Rows) -> tuple[TimedRows, Array]:
+        def arrive(keys: Any, rows: Rows) -> TimedRows:
             named = plain(as_arrow(rows))
             (columns.require if side == RIGHT else columns.require_free)(named.schema.names)
-            return TimedRows(keys.times, coder.codes(keys), named), keys.watermarks
+            return TimedRows(keys.times, coder.codes(keys), named)
 
         def process(keys: TimedKeys, rows: Rows) -> None:
             is_late = keys.times < keys.watermarks
@@ -234,7 +233,7 @@ def joined_rows(
                 rows = take(rows, at)
             if len(keys):
                 for arrived in calls(keys, rows, arrive):
-                    machine.keep(side, *arrived)
+                    machine.keep(side, arrived)
 
         return process
 

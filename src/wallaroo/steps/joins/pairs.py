@@ -4,6 +4,8 @@ Invariants, besides those of ``joins.machines`` and ``joins.pair_entries``:
 
 * A batch reads the other side's entries that its events may meet, and writes entries that are new
 or matched for the first time.
+* A result has its time as its watermark. So whichever event came second, a pair has one place among
+later events, and is late for no step.
 * An entry that will be removed has a row of the same name in time order.
 * Matching depends on times alone; without a span, a late event takes the watermark it missed as its
 time.
@@ -196,7 +198,6 @@ class PairMachine:
         are_single = self._are_single[1 - side]
         combine = self._works.combine
         emit = self._works.emit
-        watermark = self._works.now.watermark_ns
         for other in near:
             if not other.has_met:
                 other.has_met = True
@@ -209,7 +210,8 @@ class PairMachine:
                 self._works.failed(both, error, key)
             else:
                 if output is not None:
-                    emit(key, output, time if time > other.time else other.time, watermark)
+                    later = time if time > other.time else other.time
+                    emit(key, output, later, later)
 
     def _add_up(self, key: Any, added: Waiting, side: int, near: list[Any]) -> None:
         """Add right events to the accumulators of the left events that they meet."""
@@ -232,14 +234,14 @@ class PairMachine:
                 continue
             left.total = total if changed is None else changed
 
-    def _result(self, key: Any, left: Any, right: Any, time: int, watermark: int) -> None:
+    def _result(self, key: Any, left: Any, right: Any, time: int) -> None:
         try:
             output = self._works.combine(left, right)
         except BaseException as error:
             self._works.failed((left, right), error, key)
             return
         if output is not None:
-            self._works.emit(key, output, time, watermark)
+            self._works.emit(key, output, time, time)
 
     # -- stored events
 
@@ -364,7 +366,7 @@ class PairMachine:
             self._works.unmatched[0] += not single.has_met
             return
         left, right = (single.event, other) if side == LEFT else (None, single.event)
-        self._result(key, left, right, decided, decided)
+        self._result(key, left, right, decided)
 
     def store(self) -> None:
         """Write new and newly matched events; keep nothing in memory."""

@@ -18,6 +18,7 @@ their pane's *base*. So a key has few entries, however long its window.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import reduce
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -339,8 +340,8 @@ class RangeMachine:
                 so_far = self._first_of_base(base, key)
             try:
                 live.put(base, key, accumulator if so_far is None else absorb(so_far, accumulator))
-            except BaseException as error:
-                self._context.failed(accumulator, error, key)
+            except BaseException:
+                continue  # results have both, and fail
             live.discard(slot, key)
         return keys
 
@@ -355,10 +356,14 @@ class RangeMachine:
             for slot in live.slots(key)
             if slot.kind == PANE and slot[2:4] == base[2:4] and slot.seen <= self._fired_at
         ]
-        found = self._combined([{key: live.get(slot, key)} for slot in parts]).get(key)
+        accumulators = [live.get(slot, key) for slot in parts]
+        try:
+            base_value = reduce(self._context.calls.combine, accumulators) if parts else None
+        except BaseException:
+            return None  # results have the parts, and fail
         for slot in parts:
             live.discard(slot, key)
-        return found
+        return base_value
 
     def _fire(
         self,
@@ -379,11 +384,13 @@ class RangeMachine:
         parts = [
             [live.slot(slot) for slot in pane if self._counts(slot, firing, why)] for pane in panes
         ]
-        contents = self._combined([self._combined(pane, wanted) for pane in parts], wanted)
+        window = self._window(firing.window, why)
+        lost: set[Any] = set()
+        by_pane = [self._combined(pane, window, lost, wanted) for pane in parts]
+        contents = self._combined(by_pane, window, lost, wanted)
         if wanted is None:
             wanted = {**contents, **dict.fromkeys(self._empty(firing.window, spans))}
-        window = self._window(firing.window, why)
-        for key in in_order(wanted):
+        for key in in_order([key for key in wanted if key not in lost]):
             self._output(key, contents, window, firing.due - 1)
 
     def _output(self, key: Any, contents: dict[Any, Any], window: Window, passed: int) -> None:
@@ -407,9 +414,16 @@ class RangeMachine:
         return why is not Firing.EARLY or slot.seen <= firing.round
 
     def _combined(
-        self, parts: list[dict[Any, Any]], wanted: Iterable[Any] | None = None
+        self,
+        parts: list[dict[Any, Any]],
+        window: Window,
+        lost: set[Any],
+        wanted: Iterable[Any] | None,
     ) -> dict[Any, Any]:
-        """Return the accumulators of all parts combined, by key: all keys, or the wanted ones."""
+        """Return the accumulators of all parts combined, by key: all keys, or the wanted ones.
+
+        Keys for which that fails are ``lost``: they have no result.
+        """
         if len(parts) == 1:
             return parts[0]
         combine = self._context.calls.combine
@@ -417,7 +431,7 @@ class RangeMachine:
         contents: dict[Any, Any] = {}
         for part in parts:
             for key in part if wanted is None else wanted:
-                if key not in part:
+                if key not in part or key in lost:
                     continue
                 accumulator = part[key]
                 if key not in contents:
@@ -426,7 +440,9 @@ class RangeMachine:
                 try:
                     contents[key] = combine(contents[key], accumulator)
                 except BaseException as error:
+                    window.note_on(error)
                     failed(accumulator, error, key)
+                    lost.add(key)
         return contents
 
     def _window(self, window: int, why: Firing) -> Window:

@@ -7,7 +7,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import wallaroo
@@ -103,6 +103,45 @@ def test_a_join_until_a_time_of_the_left_event_ends_with_it(
     in_order = [[(event, event[2]) for event in in_time(side)] for side in sides]
     expected = paired(*in_order, lambda one, other: one[1] <= other[1] <= end_of(one[0]), how)
     assert run(UNTIL[how], list(sides), cuts, tasks) == expected
+
+
+ORDERED = {
+    name: keyed("l", 9).join(keyed("rr", 2), **options).in_order()
+    for name, options in {
+        "within": {"within": wallaroo.nanoseconds(TTL)},
+        "ttl": {"within": None, "ttl": wallaroo.nanoseconds(TTL)},
+        "until": {"until": end_of},
+    }.items()
+}
+
+
+def in_turn(pipeline: Any, events: list[tuple[str, int]], cuts: list[int]) -> list[Any]:
+    """The results in the order in which they come; each event has its source."""
+    closed = pipeline.to_sink(wallaroo.StdoutSinkConfig(encode))
+    running = LocalApplication(wallaroo.build_application("in turn", closed))
+    for number, (name, time) in enumerate(events, 5):
+        running.send(name, pack(("a", number, time)))
+    for cut in cuts:
+        running.batch(cut)
+    running.end()
+    return list(map(eval, running.result().outputs))
+
+
+@pytest.mark.parametrize("kind", ORDERED)
+@example([("l", 10), ("rr", 12), ("rr", 10), ("l", 5)], [1, 1, 1])  # 10 is rr's watermark
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(["l", "rr"]), st.integers(0, 12)), max_size=14),
+    st.lists(st.integers(1, 3), max_size=9),
+)
+def test_pairs_are_in_the_order_of_time_then_content_whichever_event_came_second(
+    kind: str, events: list[tuple[str, int]], cuts: list[int]
+) -> None:
+    found = in_turn(ORDERED[kind], events, cuts)
+
+    assert found == in_turn(ORDERED[kind], events, [])
+    if kind != "ttl":  # there late events have other times
+        assert found == sorted(found, key=lambda pair: max(each[2] for each in pair))
 
 
 def numbers_of(left: Event, numbers: list[int] | None) -> Any:

@@ -39,7 +39,7 @@ from wallaroo.steps.windows.spec import FINAL_WATERMARK, NO_WATERMARK
 
 PAIRS_MAX = 1 << 16  # pairs in memory at once, so that the cost per block is negligible
 LAST = AT_END - 1  # the latest possible end
-MET = 0  # index of the mark for whether a row was matched; the other mark is its watermark
+MET = 0  # index of the mark for whether a row was matched
 Notes = tuple[int, tuple[bytes, ...]]
 
 
@@ -70,10 +70,9 @@ class IntervalColumns(WaitingColumns):
         self._read: dict[Any, dict[bytes, Piece[TimedRows | None]]] = {}  # pieces, by home
         self._noted: dict[tuple[Any, bytes], Notes] = {}  # as they are stored
 
-    def keep(self, side: int, rows: TimedRows, watermarks: Array) -> None:
-        """Accept rows of a side that are not late, with the watermark before each."""
-        marks = np.zeros(len(rows), bool), watermarks
-        super().keep(side, replace(rows, marks=marks), watermarks)
+    def keep(self, side: int, rows: TimedRows) -> None:
+        """Accept rows of a side that are not late."""
+        super().keep(side, replace(rows, marks=(np.zeros(len(rows), bool),)))
 
     # -- pairs
 
@@ -135,8 +134,7 @@ class IntervalColumns(WaitingColumns):
         both = lefts.take(of_left)
         times = np.maximum(both.times, rights.times[of_right])
         results = self._added.to(both.rows, rights.rows, of_right)
-        watermarks = np.maximum(both.marks[1], rights.marks[1][of_right])
-        self._emit(TimedRows(times, both.codes, results), watermarks)
+        self._emit(TimedRows(times, both.codes, results))
 
     # -- removed rows
 
@@ -157,7 +155,7 @@ class IntervalColumns(WaitingColumns):
         else:
             results = self._added.alone(rows.rows)
         ends = np.minimum(rows.times + self._span_ns, LAST)
-        self._emit(TimedRows(ends, rows.codes, results), ends)
+        self._emit(TimedRows(ends, rows.codes, results))
 
     # -- stored pieces
 
@@ -242,7 +240,7 @@ def _mark(parts: list[TimedRows | None], has_met: Array) -> None:
 def _marked(rows: TimedRows, met: bytes) -> TimedRows:
     """Return stored rows with their marks."""
     bits = np.unpackbits(np.frombuffer(met, np.uint8), count=len(rows))
-    return replace(rows, marks=(bits.astype(bool), np.full(len(rows), NO_WATERMARK)))
+    return replace(rows, marks=(bits.astype(bool),))
 
 
 def _noted(rows: TimedRows | None, since: int, met: bytes) -> TimedRows | None:

@@ -131,7 +131,7 @@ class LatestColumns(WaitingColumns):
                 of_left = of_left[kept]
         if len(left):
             rows = self._added.to(left.rows, None if right is None else right.rows, of_left)
-            self._emit(TimedRows(left.times, left.codes, rows), left.times)
+            self._emit(TimedRows(left.times, left.codes, rows))
 
     def _note(self, right: TimedRows, at: Array) -> None:
         """Keep right rows as the newest of their keys."""

@@ -15,7 +15,7 @@ from wallaroo.steps.joins.columns import WithColumns
 from wallaroo.steps.joins.step import JoinSpec
 from wallaroo.steps.losses import Cell
 
-Emit = Callable[[TimedRows, Array], None]  # results, and the watermark before each
+Emit = Callable[[TimedRows], None]  # results, with their times as watermarks
 
 
 class RowJoin(NamedTuple):

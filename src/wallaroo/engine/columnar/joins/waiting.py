@@ -15,7 +15,6 @@ import numpy as np
 
 from wallaroo.engine.columnar.joins.results import AddedColumns, RowJoin
 from wallaroo.engine.columnar.joins.timed_rows import (
-    Array,
     TimedRows,
     joined,
     pack,
@@ -72,8 +71,8 @@ class WaitingColumns(WaitingPieces[TimedRows | None]):
     def pass_on(self, passed: Sides) -> None:
         """Process the rows that the watermark has passed, by side, in the order of time."""
 
-    def keep(self, side: int, rows: TimedRows, watermarks: Array) -> None:
-        """Accept rows of a side that are not late, with the watermark before each."""
+    def keep(self, side: int, rows: TimedRows) -> None:
+        """Accept rows of a side that are not late."""
         if side == RIGHT:
             self._added.schema = rows.rows.schema
         self._arrived[side].append(rows)
