@@ -39,7 +39,7 @@ from wallaroo.spark.resident.generations import CancelledBatchError, Generations
 from wallaroo.spark.resident.job import GROUP
 from wallaroo.spark.session.host_session import HostSession
 from wallaroo.spark.session.shuffles import ShuffleCleaner
-from wallaroo.spark.session.spark_errors import GONE, failure_of
+from wallaroo.spark.session.spark_errors import GONE, crashed, failure_of
 
 _log = logging.getLogger("wallaroo.run")
 # for an epoch whose tasks are lost
@@ -120,11 +120,7 @@ class ResidentHost(SparkHost[EpochWork]):
                 work.cluster.ask_others()
             if work.cluster.tasks_max() != job.tasks:
                 raise _OtherCountError
-        raise PeerError(
-            f"batch {job.batch} ended its worker processes {attempts} times. A function of the "
-            "application ends them, or the system does for lack of memory (see its log). What was "
-            "committed stays: run again to continue from there."
-        )
+        raise crashed(job.batch, attempts)
 
     def _lose(self, job: BatchJob, error: LostTaskError) -> None:
         self._working.generations.lose(job.batch, error)

@@ -26,6 +26,10 @@ STOPPED = (
     "and, below work/, of its workers. What was committed stays: correct it there, then run the "
     "same command again."
 )
+ENDED_BY = (
+    "A function of the application ends them, or the system does for lack of memory (see its log)"
+)
+CRASHED = "Python worker exited unexpectedly"  # Spark's message
 # messages of calls into a stopped context
 _CONTEXT_STOPPED = re.compile(r"stopped SparkContext|SparkContext was shut down|driverTmpDir")
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
@@ -50,6 +54,8 @@ def reason_of(error: BaseException) -> str:
     'RuntimeError: gone'
     """
     text = text_of(error)
+    if CRASHED in text:
+        return f"its worker processes end. {ENDED_BY}."
     if match := _MISSING.search(text):
         return (
             f"its Python has no module named {match[1]!r}. Install wallaroo-spark's dependencies "
@@ -68,6 +74,14 @@ def reason_of(error: BaseException) -> str:
     causes = _CAUSE.findall(text)
     return (
         f"{causes[-1][0]}: {causes[-1][1]}"[:500] if causes else text.strip().split("\n")[0][:500]
+    )
+
+
+def crashed(batch: int, times: int) -> PeerError:
+    """Return the error of a batch whose worker processes ended at each attempt."""
+    return PeerError(
+        f"batch {batch} ended its worker processes {times} times. {ENDED_BY}. What was committed "
+        "stays: run again to continue from there."
     )
 
 
@@ -91,5 +105,5 @@ def failure_of(query: StreamingQuery | None, failure: BaseException | None) -> W
     elif reason is not None:
         text = str(reason).strip().split("\n")[0][:500]
     return PeerError(
-        f"Spark ended the run: {text}. What was committed stays; run again to continue from there."
+        f"Spark ended the run: {text.rstrip('.')}. What was committed stays; run again to continue from there."
     )
