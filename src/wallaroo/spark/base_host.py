@@ -142,6 +142,12 @@ class SparkHost(Generic[SomeWork]):
             batches.empty_job,
         )
 
+    def _poll_cluster(self) -> None:
+        try:
+            self._working.cluster.poll()
+        except GONE as error:
+            raise failure_of(None, error, self._session.context) from error
+
     def admit(self, admission: Admission) -> None:
         self._trigger.admit(admission)
 

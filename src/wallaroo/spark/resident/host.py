@@ -175,7 +175,7 @@ class ResidentHost(SparkHost[EpochWork]):
         try:
             warm_up = self._planned_again(batches.warm_up)
         except GONE as error:
-            raise failure_of(None, error) from error
+            raise self._explained(error) from error
         gc.collect()
         gc.freeze()  # present objects stay: a collection in an epoch need not scan them
         work.loop.start("wallaroo-epochs")
@@ -207,10 +207,7 @@ class ResidentHost(SparkHost[EpochWork]):
         self._planned_again(partial(work.batches.run, ends, pieces))
 
     def _explained(self, error: BaseException) -> WallarooError:
-        generations = self._working.generations
-        if isinstance(error, GONE) and not generations.is_alive:
-            return generations.loss()
-        return failure_of(None, error)
+        return failure_of(None, error, self._session.context)
 
     def _planned_again(self, run: Callable[[], Result]) -> Result:
         """Plan and run a batch, again whenever the possible number of tasks has changed."""
@@ -241,12 +238,9 @@ class ResidentHost(SparkHost[EpochWork]):
     def poll(self) -> None:
         work = self._working
         work.loop.poll()
-        if work.generations.has_gone:
-            raise work.generations.loss()
-        try:
-            work.cluster.poll()
-        except GONE as error:
-            raise failure_of(None, error) from error
+        if (loss := work.generations.loss) is not None:
+            raise loss
+        self._poll_cluster()
         if work.generations.is_outdated:
             self._trigger.wake()
 

@@ -5,20 +5,27 @@ from __future__ import annotations
 import re
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from wallaroo.errors import PeerError, WallarooError
 from wallaroo.runtime.batch.batch_loop import explain
 from wallaroo.spark.jvm.jvm import is_jvm_gone
+from wallaroo.spark.jvm.settings import is_local
 
-# errors of a call into a JVM that has ended
-GONE = (Py4JError, ConnectionError, EOFError)
+# errors of a call into a JVM that has ended, or through a context that was stopped, which has none
+GONE = (Py4JError, ConnectionError, EOFError, AttributeError)
 # errors of a task; with a session, PySpark raises those of Python in the worker as its own
 TASK_FAILED = (Py4JJavaError, PySparkException)
 JVM_GONE = (
     "Spark's JVM has gone. What was committed stays: run the same command again to continue "
     "from there."
+)
+SESSION_STOPPED = (
+    "the SparkSession that this run uses was stopped by this program. What was committed stays: "
+    "run again with another session to continue from there. To end a run before its session, call "
+    "its stop() and wait()."
 )
 STOPPED = (
     "Spark has stopped. Its master removes an application after 10 executors that could not start "
@@ -85,8 +92,31 @@ def crashed(batch: int, times: int) -> PeerError:
     )
 
 
-def failure_of(query: StreamingQuery | None, failure: BaseException | None) -> WallarooError:
-    """Return the error that ended a query, in user's words; ``failure``: a batch's."""
+def loss_of(context: SparkContext) -> PeerError | None:
+    """Return the error of a run whose context was stopped, or whose JVM has ended, if so."""
+    running = context._jsc  # None once ``stop`` has returned
+    try:
+        if running is not None and not running.sc().isStopped():
+            return None
+    except GONE:
+        return PeerError(JVM_GONE)
+    is_by_program = context._jsc is None or is_local(str(context.master))
+    return PeerError(SESSION_STOPPED if is_by_program else STOPPED)
+
+
+def failure_of(
+    query: StreamingQuery | None,
+    failure: BaseException | None,
+    context: SparkContext | None = None,
+) -> WallarooError:
+    """Return the error that ended a query, in user's words; ``failure``: a batch's.
+
+    If ``context`` was stopped, other errors follow from that.
+    """
+    if isinstance(failure, WallarooError):
+        return failure
+    if context is not None and (loss := loss_of(context)) is not None:
+        return loss
     is_of_calls = isinstance(failure, (Py4JError, PySparkException))
     # a JVM that died a moment ago seems to have no classes
     if isinstance(failure, Py4JNetworkError | ConnectionError) or (is_of_calls and is_jvm_gone()):
@@ -105,5 +135,6 @@ def failure_of(query: StreamingQuery | None, failure: BaseException | None) -> W
     elif reason is not None:
         text = str(reason).strip().split("\n")[0][:500]
     return PeerError(
-        f"Spark ended the run: {text.rstrip('.')}. What was committed stays; run again to continue from there."
+        f"Spark ended the run: {text.rstrip('.')}. What was committed stays; run again to continue "
+        "from there."
     )
