@@ -42,6 +42,28 @@ if __name__ == "__main__":
         assert handle.wait(20), handle.status().state
         print(type(handle.exception).__name__, handle.exception)
 """
+UNGUARDED = """
+import sys
+
+from pyspark.sql import SparkSession
+
+import wallaroo
+
+session = SparkSession.builder.master("local[1]").getOrCreate()
+
+
+def shout(line):
+    return line.upper()
+
+
+lines = wallaroo.source("lines", wallaroo.FileSourceConfig("lines", __file__))
+sink = wallaroo.FileSinkConfig(f"{sys.argv[1]}/out.txt", form="lines")
+app = wallaroo.build_application("shout", lines.map(shout).to_sink(sink))
+try:
+    wallaroo.run(app, session=session).result()
+except wallaroo.WallarooError as error:
+    print(type(error).__name__, error)
+"""
 
 
 def ran(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
@@ -62,3 +84,13 @@ def test_runs_whose_session_is_stopped_end_with_that_reason(tmp_path: Path) -> N
     lines = stopped.stdout.splitlines()
     words = "PeerError the SparkSession that this run uses was stopped by this program."
     assert [line.startswith(words) for line in lines] == [True, True], lines
+
+
+def test_a_session_that_workers_would_open_is_named_with_its_line(tmp_path: Path) -> None:
+    unguarded = ran(tmp_path, UNGUARDED)
+    assert unguarded.returncode == 0, unguarded.stderr
+    line = UNGUARDED.splitlines().index(
+        'session = SparkSession.builder.master("local[1]").getOrCreate()'
+    )
+    assert f"script.py:{line + 1}: a SparkSession was opened while" in unguarded.stdout
+    assert "Put the call under: if __name__ == '__main__':" in unguarded.stdout
