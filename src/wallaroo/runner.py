@@ -16,7 +16,7 @@ from wallaroo.dataflow.check.pickling import interactive_problems
 from wallaroo.errors import PipelineError, Problem
 from wallaroo.options import KEY_GROUPS_MAX, RunChanges, RunHandle, RunOptions
 from wallaroo.user_code.user_frames import user_files
-from wallaroo.user_code.worker_mark import is_run_forbidden
+from wallaroo.user_code.worker_mark import UNDER_MAIN, is_run_forbidden
 
 
 def run(
@@ -73,9 +73,7 @@ def _checked(
     title = f"application '{application.name}'"
     if is_run_forbidden():
         what = "wallaroo.run was called while a worker imported this module."
-        raise PipelineError(
-            Problem(title, "", what, "Put the call under: if __name__ == '__main__':")
-        )
+        raise PipelineError(Problem(title, "", what, UNDER_MAIN))
     _refuse_unknown(changes)
     if problems := tuple(
         interactive_problems(

@@ -60,13 +60,13 @@ def count(line, state):
 """
 
 
-# the application of a host that lacks a library; the run does not end before that host is asked
+# the application of a host that lacks something; the run does not end before that host is asked
 PICKY = """
 import os
 import time
 
 if os.environ.get("WALLAROO_WORKER") == "worker-2":
-    import a_library_of_worker_1
+    LACKING
 
 
 def wait():
@@ -180,13 +180,32 @@ def test_tasks_of_several_hosts_stay_and_talk_over_tls_at_low_latency(
     assert len({line.split()[3] for line in exchanges}) == 2, exchanges[:4]
 
 
-@pytest.mark.parametrize("latency", sampled(["low"], ["normal"]))
+@pytest.mark.parametrize(
+    ("latency", "lacking", "reported"),
+    sampled(
+        [
+            (
+                "low",
+                'os.environ["API_KEY"]',
+                "shipped.py:6: KeyError: 'API_KEY'. Workers have neither",
+            )
+        ],
+        [("normal", "import a_library_of_worker_1", "No module named 'a_library_of_worker_1'")],
+    ),
+)
 def test_a_worker_that_cannot_take_part_is_named_and_the_others_do_it_all(
-    cluster: LocalCluster, tmp_path: Path, project: Path, latency: str, eventually: Eventually
+    cluster: LocalCluster,
+    tmp_path: Path,
+    project: Path,
+    latency: str,
+    lacking: str,
+    reported: str,
+    eventually: Eventually,
 ) -> None:
     application = project / "shipped.py"
-    reported = tmp_path / "reported"
-    picky = PICKY.replace("REPORTED", str(reported)) + application.read_text()
+    seen = tmp_path / "seen"
+    picky = PICKY.replace("REPORTED", str(seen)).replace("LACKING", lacking)
+    picky += application.read_text()
     application.write_text(picky.replace("    return f", "    wait()\n    return f", 1))
     errors = tmp_path / "errors"
 
@@ -204,12 +223,12 @@ def test_a_worker_that_cannot_take_part_is_named_and_the_others_do_it_all(
                 lambda: CANNOT_TAKE_PART in errors.read_text() or running.poll() is not None,
                 "the host that cannot take part is named",
             )
-            reported.touch()
+            seen.touch()
             assert running.wait(RUN_S_MAX) == 0, errors.read_text()
         finally:
             running.kill()
             running.wait()
 
     assert CANNOT_TAKE_PART in errors.read_text()
-    assert "a_library_of_worker_1" in errors.read_text()
+    assert reported in errors.read_text()
     assert counts_of(lines_of(tmp_path / "out")) == RIGHT

@@ -1,8 +1,8 @@
-"""Detection of killed Python workers.
+"""Detection of Python workers that were killed, or that a function of the application ended.
 
 Where it runs: Spark's daemon and driver.
 
-On this machine Spark's daemon, the workers' parent, writes a line about each killed worker to its
+On this machine Spark's daemon, the workers' parent, writes a line about each such worker to its
 stderr, which the driver reads.  A worker that the daemon kills itself, because Spark no longer
 needs it, is not counted, nor are those that end with the daemon.  On a cluster, whose daemons are
 Spark's own, the driver reads of it in the log of Spark's scheduler, without process and signal,
@@ -20,15 +20,19 @@ from collections.abc import Callable, Iterable
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-LINE = b"wallaroo worker killed: process %d by signal %d\n"
-_LINE = re.compile(rb"wallaroo worker killed: process (\d+) by signal (\d+)$")
+LINE = b"wallaroo worker ended: process %d with %d\n"
+_LINE = re.compile(rb"wallaroo worker ended: process (\d+) with (-?\d+)$")
+OF_SPARK = (0, 1)  # the exit codes of Spark's own workers
 _log = logging.getLogger("wallaroo.run")
 _killed: list[int | str] = []  # processes, or hosts of a cluster, from all runs of this driver
 _idle: set[str] = set()  # names of those that had no task; each is reported many times
 
 
 class Deaths:
-    """Deaths of a daemon's children by signals from elsewhere."""
+    """Deaths of a daemon's children by signals from elsewhere, or by a call of ``os._exit``.
+
+    ``report`` takes a process, and its exit code or, negated, signal.
+    """
 
     def __init__(self, report: Callable[[int, int], None]):
         self._report = report
@@ -64,35 +68,37 @@ class Deaths:
                     return
                 is_expected = self._is_over or pid in self._expected
                 self._expected.discard(pid)
-                if os.WIFSIGNALED(status) and not is_expected:
-                    self._report(pid, os.WTERMSIG(status))
+                code = os.waitstatus_to_exitcode(status)
+                if code not in OF_SPARK and not is_expected:
+                    self._report(pid, code)
 
 
 def report_deaths(daemon: ModuleType) -> None:
-    """Have Spark's daemon write a line about each worker that was killed."""
+    """Have Spark's daemon write a line about each worker that was killed, or ended itself."""
     deaths = Deaths(_write)
     vars(daemon)["os"] = SimpleNamespace(**{**vars(os), "kill": deaths.kill})
     vars(daemon)["signal"] = SimpleNamespace(**{**vars(signal), "signal": deaths.signal})
 
 
-def _write(pid: int, number: int) -> None:
+def _write(pid: int, code: int) -> None:
     with contextlib.suppress(OSError):
-        os.write(2, LINE % (pid, number))
+        os.write(2, LINE % (pid, code))
 
 
 def read_death(line: bytes) -> tuple[int, int] | None:
-    """Return the process and the signal that a line of the daemon's stderr reports.
+    """Return the process and the exit code that a line of the daemon's stderr reports.
 
-    >>> read_death(LINE % (31467, 9)), read_death(b"other\\n")
-    ((31467, 9), None)
+    >>> read_death(LINE % (31467, -9)), read_death(b"other\\n")
+    ((31467, -9), None)
     """
     words = _LINE.search(line)
     return (int(words[1]), int(words[2])) if words else None
 
 
-def note_death(pid: int, number: int) -> None:
-    """Log and count a worker that was killed."""
-    _log.warning("worker process %d was killed (signal %d); its tasks run again", pid, number)
+def note_death(pid: int, code: int) -> None:
+    """Log and count a worker that was killed, or ended itself."""
+    how = f"was killed (signal {-code})" if code < 0 else f"has ended (exit code {code})"
+    _log.warning("worker process %d %s; its tasks run again", pid, how)
     _killed.append(pid)
 
 
@@ -111,5 +117,5 @@ def note_idle_deaths(worker: str, names: Iterable[str]) -> None:
 
 
 def killed() -> int:
-    """Return the number of workers killed since this process started."""
+    """Return the number of such workers since this process started."""
     return len(_killed)

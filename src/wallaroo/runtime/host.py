@@ -70,7 +70,7 @@ class Host(TaskRunner, Protocol):
 
     @property
     def workers_killed(self) -> int:
-        """Return the number of worker processes killed from outside since the host was opened."""
+        """Return the number of worker processes killed or crashed since the host was opened."""
 
     def open(self, site: RunFolders, enter: Enter) -> None:
         """Start the processes that run tasks."""

@@ -104,7 +104,7 @@ class SparkHost(Generic[SomeWork]):
             try:
                 ship(self._session.context, self._options.module_paths, site.scratch)
             except GONE as error:
-                raise failure_of(None, error) from error
+                raise failure_of(None, error, self._session.context) from error
 
     def request_workers(self, former: str) -> None:
         end_workers(self._session.context, former)
@@ -121,7 +121,7 @@ class SparkHost(Generic[SomeWork]):
             rows = context.parallelize(range(tasks), tasks)
             rows.foreachPartition(partial(_import_application, deployment))
         except GONE as error:
-            raise failure_of(None, error) from error
+            raise failure_of(None, error, self._session.context) from error
 
     def _cluster(self, batches: Batches, cleaner: ShuffleCleaner, are_resident: bool) -> Cluster:
         """Return the hosts that batches run on; ``are_resident`` as in ``Placement``."""
@@ -141,6 +141,12 @@ class SparkHost(Generic[SomeWork]):
             cleaner,
             batches.empty_job,
         )
+
+    def _poll_cluster(self) -> None:
+        try:
+            self._working.cluster.poll()
+        except GONE as error:
+            raise failure_of(None, error, self._session.context) from error
 
     def admit(self, admission: Admission) -> None:
         self._trigger.admit(admission)

@@ -6,6 +6,7 @@ Where it runs: a worker sets it, ``run`` reads it.
 from __future__ import annotations
 
 _is_forbidden = False
+UNDER_MAIN = "Put the call under: if __name__ == '__main__':"
 
 
 def forbid_runs() -> None:

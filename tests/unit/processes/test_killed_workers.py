@@ -32,6 +32,8 @@ def until_gone(child):
         time.sleep(0.01)
 
 killed, no_longer_needed, ended = forked(signal.pause), forked(signal.pause), forked(int)
+exited = forked(lambda: os._exit(137))
+until_gone(exited)
 interrupted = forked(signal.pause)
 daemon.os.kill(no_longer_needed, signal.SIGKILL)
 os.kill(killed, signal.SIGKILL)
@@ -39,16 +41,17 @@ until_gone(killed)
 os.kill(interrupted, signal.SIGINT)
 for child in interrupted, no_longer_needed, ended:
     until_gone(child)
-print(killed, interrupted)
+print(killed, interrupted, exited)
 """
 
 
-def test_a_daemon_reports_the_children_that_others_killed_and_no_others() -> None:
+def test_a_daemon_reports_the_children_that_others_killed_or_that_crashed_and_no_others() -> None:
     ran = subprocess.run(
         [sys.executable, "-c", DAEMON], capture_output=True, text=True, env=python_environment()
     )
-    killed, interrupted = ran.stdout.split()
+    killed, interrupted, exited = ran.stdout.split()
     assert ran.stderr == (
-        f"wallaroo worker killed: process {killed} by signal 9\n"
-        f"wallaroo worker killed: process {interrupted} by signal 2\n"
+        f"wallaroo worker ended: process {exited} with 137\n"
+        f"wallaroo worker ended: process {killed} with -9\n"
+        f"wallaroo worker ended: process {interrupted} with -2\n"
     )

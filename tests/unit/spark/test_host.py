@@ -89,6 +89,25 @@ def test_a_run_that_waited_takes_what_comes(
     assert (tmp_path / "out.txt").read_text() == "a\nb\nc\n"
 
 
+def test_a_function_that_ends_its_workers_is_named_as_the_cause_by_a_given_session_too(
+    tmp_path: Path, spark_session: Any
+) -> None:
+    (tmp_path / "in.txt").write_text("a\n")
+    events = wallaroo.source("in", wallaroo.FileSourceConfig("in", tmp_path / "in.txt"))
+    sink = wallaroo.FileSinkConfig(tmp_path / "out.txt", form="lines")
+    made = wallaroo.build_application(
+        "crash", events.map(lambda event: os._exit(137)).to_sink(sink)
+    )
+    options = RunOptions(status_address=None, module_paths=(os.getcwd(),))
+
+    crashing = new_run(made, options, spark_session)
+    crashing.start()
+
+    assert crashing.wait(400)
+    words = "batch 0 ended its worker processes 2 times. A function of the application ends them"
+    assert words in str(crashing.exception)
+
+
 def test_a_run_leaves_no_socket_behind(tmp_path: Path, spark_session: Any) -> None:
     ended = new_run(application(tmp_path), RunOptions(status_address=None), spark_session)
     ended.start()

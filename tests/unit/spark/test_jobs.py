@@ -13,6 +13,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PythonException
 
 from wallaroo.engine.report import TaskReport
+from wallaroo.errors import PeerError
 from wallaroo.spark.micro_batch import jobs
 from wallaroo.spark.session import spark_errors
 
@@ -54,9 +55,10 @@ LOCAL: Any = SimpleNamespace(
 )
 
 
-def attempt(job: Any) -> list[TaskReport]:
+def attempt(job: Any, is_local: bool = True) -> list[TaskReport]:
     unused: Any = None
-    return jobs.run_with_retries(unused, job, LOCAL, unused, lambda batch, reports: None)
+    cluster: Any = SimpleNamespace(**{**vars(LOCAL), "is_local": is_local})
+    return jobs.run_with_retries(unused, job, cluster, unused, lambda batch, reports: None)
 
 
 def test_workers_that_crash_get_another_chance_without_the_view(
@@ -68,10 +70,20 @@ def test_workers_that_crash_get_another_chance_without_the_view(
     assert not (tmp_path / "view").exists()
 
 
-def test_workers_that_go_on_crashing_end_the_batch(job: Any, spark_job: mock.Mock) -> None:
-    spark_job.side_effect = [failure("Python worker exited unexpectedly (crashed)")] * 2
-    with pytest.raises(Py4JJavaError):
-        attempt(job)
+CRASH = failure("Python worker exited unexpectedly (crashed)")
+LOST_HOST = failure("ExecutorLostFailure (executor 1 exited)")
+
+
+@pytest.mark.parametrize(
+    ("is_local", "failures"), [(True, [CRASH] * 2), (False, [CRASH, CRASH, LOST_HOST, CRASH])]
+)
+def test_workers_that_go_on_crashing_end_the_batch_whatever_hosts_do(
+    job: Any, spark_job: mock.Mock, is_local: bool, failures: list[Exception]
+) -> None:
+    spark_job.side_effect = failures
+    words = f"batch 3 ended its worker processes {failures.count(CRASH)} times. A function of the"
+    with pytest.raises(PeerError, match=words):
+        attempt(job, is_local)
 
 
 def test_a_worker_whose_python_failed_on_a_cluster_gets_another_chance(
@@ -79,9 +91,7 @@ def test_a_worker_whose_python_failed_on_a_cluster_gets_another_chance(
 ) -> None:
     report = TaskReport(0, 0, "a")
     spark_job.side_effect = [PythonException("ModuleNotFoundError: No module named 'x'"), [report]]
-    cluster: Any = SimpleNamespace(**{**vars(LOCAL), "is_local": False})
-    unused: Any = None
-    assert jobs.run_with_retries(unused, job, cluster, unused, lambda *_: None) == [report]
+    assert attempt(job, is_local=False) == [report]
 
 
 @pytest.mark.parametrize(

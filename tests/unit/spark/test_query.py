@@ -61,7 +61,14 @@ def batches() -> Any:
 
 @pytest.fixture
 def query(tmp_path: Path, batches: Any, trigger: Trigger) -> BatchQuery:
-    return BatchQuery(MagicMock(), "name", tmp_path, batches, trigger, ask_s=0.0)
+    return BatchQuery(session(), "name", tmp_path, batches, trigger, ask_s=0.0)
+
+
+def session() -> Any:
+    """A session that is not stopped."""
+    made = MagicMock()
+    made.sparkContext._jsc.sc.return_value.isStopped.return_value = False
+    return made
 
 
 def running(query: BatchQuery) -> Any:
@@ -160,7 +167,7 @@ def test_whether_a_query_is_active_is_not_asked_ten_times_a_second(
     tmp_path: Path, batches: Any, trigger: Trigger
 ) -> None:
     """Each question is work for the driver and the JVM, and an idle run has no other."""
-    query = BatchQuery(MagicMock(), "name", tmp_path, batches, trigger, ask_s=FOREVER_S)
+    query = BatchQuery(session(), "name", tmp_path, batches, trigger, ask_s=FOREVER_S)
     asked = PropertyMock(return_value=True)
     type(running(query)).isActive = asked
     query.poll()

@@ -248,9 +248,9 @@ def summary(status: RunStatus) -> str:
 
 
 def killed_words(status: RunStatus) -> str:
-    """Return the number of worker processes that were killed, in words."""
+    """Return the number of worker processes that were killed or crashed, in words."""
     what = "process was" if status.workers_killed == 1 else "processes were"
-    return f"{status.workers_killed} worker {what} killed from outside; the tasks ran again"
+    return f"{status.workers_killed} worker {what} killed or crashed; the tasks ran again"
 
 
 def _end_of(status: RunStatus) -> str:

@@ -143,7 +143,7 @@ class RunMeter:
             self._progress.workers = workers
 
     def set_workers_killed(self, count: int) -> None:
-        """Record how many worker processes were killed from outside in this run."""
+        """Record how many worker processes were killed or crashed in this run."""
         with self._lock:
             self._progress.workers_killed = count
 

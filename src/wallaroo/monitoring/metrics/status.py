@@ -306,7 +306,7 @@ class RunStatus:
     workers: tuple[WorkerStatus, ...] = ()  # by name
     # what the last change of the cluster moved, in words: key groups, bytes of state, pause
     moved: str = ""
-    # worker processes killed from outside; on a cluster also those that ended
+    # worker processes that were killed or crashed
     workers_killed: int = 0
     # the phase of a starting or stopping run, such as "starting Spark", and its duration
     doing: str = ""

@@ -534,10 +534,10 @@ _OF_WORKERS = (
            "with --replicas 1"),
     Figure("worker_busy", "seconds", "Time a worker spent in tasks.", Kind.COUNTER, _WORKER,
            _load(lambda load: load.busy_seconds)),
-    Figure("workers_killed", "", "Worker processes that were killed from outside.", Kind.COUNTER,
+    Figure("workers_killed", "", "Worker processes that were killed or crashed.", Kind.COUNTER,
            (), _one(lambda status, _: status.workers_killed), "such as by the system for lack of "
-           "memory; on a cluster those that ended by themselves, too. Each is a line in the log; "
-           "their tasks run again"),
+           "memory, or by a function of the application. Each is a line in the log; their tasks "
+           "run again"),
     Figure("worker", "events", "Events that entered stages of a worker's tasks.", Kind.COUNTER,
            _WORKER, _load(lambda load: load.events)),
 )  # fmt: skip

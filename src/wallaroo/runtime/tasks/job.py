@@ -20,10 +20,11 @@ from wallaroo.dataflow.plan.model import Plan
 from wallaroo.durable.folders import make_private
 from wallaroo.engine.stores.background_upgrades import Portion
 from wallaroo.engine.time.watermarks import NO_TIME, BatchTime
-from wallaroo.errors import PeerError
+from wallaroo.errors import WallarooError
 from wallaroo.instrumentation.tuning import DEFAULT, Tuning
 from wallaroo.processes.idle_workers import report_idle_deaths
 from wallaroo.processes.orphans import end_with_daemon
+from wallaroo.runtime.tasks.import_errors import import_error
 from wallaroo.runtime.tasks.stacks import listen
 from wallaroo.runtime.user_output.settings import UserOutput
 from wallaroo.sources.log import Range, SourceLog
@@ -225,12 +226,13 @@ def plan_of(deployment: Deployment) -> Plan:
                 put_in_place(deployment.setup_values)
                 unpack_session(deployment.session)
             _plans[deployment.plan_id] = pickle.loads(deployment.plan)
-        except (ImportError, AttributeError) as error:
-            raise PeerError(
-                f"the application cannot be imported on host '{worker_name()}': "
-                f"{type(error).__name__}: {error}. Install what it imports on every host, or ship "
-                "it: docs/scaling.md, 'Dependencies'."
-            ) from error
+        except WallarooError:
+            raise
+        except Exception as error:  # a module of the application may raise anything
+            found = import_error(error, worker_name(), bool(deployment.view_root))
+            if found is None:
+                raise
+            raise found from error
         if not deployment.is_in_driver:  # in the driver, a run's objects must not outlive it
             gc.freeze()  # everything loaded so far stays, so collections need not scan it
     return _plans[deployment.plan_id]

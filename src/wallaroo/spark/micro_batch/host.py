@@ -138,13 +138,13 @@ class MicroBatchHost(SparkHost[BatchWork]):
 
     def poll(self) -> None:
         self._working.query.poll()
-        self._working.cluster.poll()
+        self._poll_cluster()
 
     def finish(self, seconds: float) -> bool:
         return self._working.query.finish(seconds, self._keep_alive)
 
     def _keep_alive(self) -> bool:
-        self._working.cluster.poll()  # the last worker may leave now
+        self._poll_cluster()  # the last worker may leave now
         return not self._working.cluster.is_empty
 
     def interrupt(self) -> None:

@@ -20,11 +20,17 @@ from wallaroo.runtime.tasks.task import run_alone, run_level
 from wallaroo.spark.cluster.cluster import Cluster
 from wallaroo.spark.cluster.layout import Layout, own_task
 from wallaroo.spark.session.shuffles import ShuffleCleaner
-from wallaroo.spark.session.spark_errors import TASK_FAILED, reason_of, text_of
+from wallaroo.spark.session.spark_errors import (
+    CRASHED,
+    TASK_FAILED,
+    crashed,
+    reason_of,
+    text_of,
+)
 
 ATTEMPTS = 5  # per batch on a cluster, whose hosts may leave
 ATTEMPTS_LOCAL = 2
-CRASHED = "Python worker exited unexpectedly"  # Spark's message
+CRASHES_MAX = 3  # per batch on a cluster, besides attempts that lost hosts
 _log = logging.getLogger("wallaroo.run")
 
 
@@ -42,18 +48,24 @@ def run_with_retries(
     staged output of such an attempt is dropped by ``abort``.
 
     On this host alone, it is run again once if workers crashed, without the view: a damaged one
-    ends processes (SIGBUS), and is rebuilt from the checkpoint.
+    ends processes (SIGBUS), and is rebuilt from the checkpoint.  PeerError reports workers that go
+    on crashing.
 
     ``scratch``: a folder of this host, for blocks on their way from task to task.
     """
     attempts = ATTEMPTS_LOCAL if cluster.is_local else ATTEMPTS
+    crashes = 0
     for attempt in range(1, attempts + 1):
         is_last = attempt == attempts
         try:
             folder = scratch if cluster.is_local else None
             reports = run_spark_job(context, job, cleaner, cluster.layout(job.tasks), folder)
         except TASK_FAILED as error:
-            if is_last or (cluster.is_local and not _is_crash(error)):
+            is_crash = CRASHED in text_of(error)
+            crashes += is_crash
+            if crashes == (ATTEMPTS_LOCAL if cluster.is_local else CRASHES_MAX):
+                raise crashed(job.batch, crashes) from error
+            if is_last or (cluster.is_local and not is_crash):
                 raise
             if cluster.is_local:
                 shutil.rmtree(job.deployment.view_folder(), ignore_errors=True)
@@ -67,10 +79,6 @@ def run_with_retries(
             cluster.ask_others()
         cluster.look_now()
     raise AssertionError("unreachable")
-
-
-def _is_crash(error: Exception) -> bool:
-    return CRASHED in text_of(error)
 
 
 def run_spark_job(

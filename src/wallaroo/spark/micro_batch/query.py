@@ -23,7 +23,7 @@ from wallaroo.errors import PeerError, WallarooError
 from wallaroo.runtime.batch.batch_loop import BatchLoop
 from wallaroo.runtime.batch.batches import Batches
 from wallaroo.runtime.batch.trigger import Trigger
-from wallaroo.spark.session.spark_errors import GONE, JVM_GONE, TASK_FAILED, failure_of
+from wallaroo.spark.session.spark_errors import GONE, JVM_GONE, TASK_FAILED, failure_of, loss_of
 
 SOURCE = "rate-micro-batch"  # a row for every batch, as soon as Spark asks
 LOOK_S = 0.02
@@ -74,8 +74,8 @@ class BatchQuery:
         self._loop.fail(error)
 
     def failure(self, error: BaseException) -> WallarooError:
-        """Return the error of a failed start, in the user's words."""
-        return failure_of(self._query, error)
+        """Return the error of a failed start or batch, in the user's words."""
+        return failure_of(self._query, error, self._session.sparkContext)
 
     def start(self) -> None:
         """Start the query; batches begin where the last commit ended.  Raises PeerError."""
@@ -105,8 +105,12 @@ class BatchQuery:
         if query is None or now - self._active_at < self._ask_s:
             return
         self._active_at = now
+        context = self._session.sparkContext
+        # a batch that waits keeps the query of a stopped context active
+        if (loss := loss_of(context)) is not None:
+            raise loss
         if not _is_active(query):
-            raise failure_of(query, None)
+            raise failure_of(query, None, context)
 
     def finish(self, seconds: float, keep_alive: Callable[[], bool]) -> bool:
         """Let the current batch end, and stop; return whether that was in time.

@@ -12,7 +12,7 @@ from wallaroo.runtime.tasks.job import BatchJob
 from wallaroo.spark.cluster.cluster import Cluster
 from wallaroo.spark.resident.job import ResidentJob
 from wallaroo.spark.session.host_session import HostSession
-from wallaroo.spark.session.spark_errors import GONE, JVM_GONE, STOPPED
+from wallaroo.spark.session.spark_errors import loss_of
 
 _log = logging.getLogger("wallaroo.run")
 # lost tasks, within these seconds
@@ -105,8 +105,8 @@ class Generations:
         self.end()
         if self._is_over():
             raise CancelledBatchError(f"batch {batch} was cancelled") from error
-        if not self.is_alive:
-            raise self.loss() from error
+        if (loss := loss_of(self._session.context)) is not None:
+            raise loss from error
         if not self._losses.note():
             raise PeerError(
                 f"worker processes ended more than {LOSSES_MAX} times within {LOSSES_S:.0f} s. "
@@ -120,26 +120,11 @@ class Generations:
         return "a worker process has ended, or its host has gone"
 
     @property
-    def has_gone(self) -> bool:
-        """Return whether the tasks have ended with Spark's JVM."""
+    def loss(self) -> PeerError | None:
+        """Return the error for tasks that have ended with Spark, if so."""
         current = self._current
-        return current is not None and current.job.is_over and not self.is_alive
-
-    @property
-    def is_alive(self) -> bool:
-        """Return whether Spark's JVM is there."""
-        try:
-            return not self._session.context._jsc.sc().isStopped()
-        except GONE:
-            return False
-
-    def loss(self) -> PeerError:
-        """Return the error for tasks that have ended with Spark: its JVM has, or its context."""
-        try:
-            is_stopped = self._session.context._jsc.sc().isStopped()
-        except GONE:
-            is_stopped = False
-        return PeerError(STOPPED if is_stopped else JVM_GONE)
+        has_ended = current is not None and current.job.is_over
+        return loss_of(self._session.context) if has_ended else None
 
     def cancel(self) -> None:
         """Cancel the Spark job, from any thread."""

@@ -39,7 +39,7 @@ from wallaroo.spark.resident.generations import CancelledBatchError, Generations
 from wallaroo.spark.resident.job import GROUP
 from wallaroo.spark.session.host_session import HostSession
 from wallaroo.spark.session.shuffles import ShuffleCleaner
-from wallaroo.spark.session.spark_errors import GONE, failure_of
+from wallaroo.spark.session.spark_errors import GONE, crashed, failure_of
 
 _log = logging.getLogger("wallaroo.run")
 # for an epoch whose tasks are lost
@@ -120,11 +120,7 @@ class ResidentHost(SparkHost[EpochWork]):
                 work.cluster.ask_others()
             if work.cluster.tasks_max() != job.tasks:
                 raise _OtherCountError
-        raise PeerError(
-            f"batch {job.batch} ended its worker processes {attempts} times. A function of the "
-            "application ends them, or the system does for lack of memory (see its log). What was "
-            "committed stays: run again to continue from there."
-        )
+        raise crashed(job.batch, attempts)
 
     def _lose(self, job: BatchJob, error: LostTaskError) -> None:
         self._working.generations.lose(job.batch, error)
@@ -179,7 +175,7 @@ class ResidentHost(SparkHost[EpochWork]):
         try:
             warm_up = self._planned_again(batches.warm_up)
         except GONE as error:
-            raise failure_of(None, error) from error
+            raise self._explained(error) from error
         gc.collect()
         gc.freeze()  # present objects stay: a collection in an epoch need not scan them
         work.loop.start("wallaroo-epochs")
@@ -211,10 +207,7 @@ class ResidentHost(SparkHost[EpochWork]):
         self._planned_again(partial(work.batches.run, ends, pieces))
 
     def _explained(self, error: BaseException) -> WallarooError:
-        generations = self._working.generations
-        if isinstance(error, GONE) and not generations.is_alive:
-            return generations.loss()
-        return failure_of(None, error)
+        return failure_of(None, error, self._session.context)
 
     def _planned_again(self, run: Callable[[], Result]) -> Result:
         """Plan and run a batch, again whenever the possible number of tasks has changed."""
@@ -245,12 +238,9 @@ class ResidentHost(SparkHost[EpochWork]):
     def poll(self) -> None:
         work = self._working
         work.loop.poll()
-        if work.generations.has_gone:
-            raise work.generations.loss()
-        try:
-            work.cluster.poll()
-        except GONE as error:
-            raise failure_of(None, error) from error
+        if (loss := work.generations.loss) is not None:
+            raise loss
+        self._poll_cluster()
         if work.generations.is_outdated:
             self._trigger.wake()
 

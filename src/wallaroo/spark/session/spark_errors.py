@@ -5,20 +5,27 @@ from __future__ import annotations
 import re
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from wallaroo.errors import PeerError, WallarooError
 from wallaroo.runtime.batch.batch_loop import explain
 from wallaroo.spark.jvm.jvm import is_jvm_gone
+from wallaroo.spark.jvm.settings import is_local
 
-# errors of a call into a JVM that has ended
-GONE = (Py4JError, ConnectionError, EOFError)
+# errors of a call into a JVM that has ended, or through a context that was stopped, which has none
+GONE = (Py4JError, ConnectionError, EOFError, AttributeError)
 # errors of a task; with a session, PySpark raises those of Python in the worker as its own
 TASK_FAILED = (Py4JJavaError, PySparkException)
 JVM_GONE = (
     "Spark's JVM has gone. What was committed stays: run the same command again to continue "
     "from there."
+)
+SESSION_STOPPED = (
+    "the SparkSession that this run uses was stopped by this program. What was committed stays: "
+    "run again with another session to continue from there. To end a run before its session, call "
+    "its stop() and wait()."
 )
 STOPPED = (
     "Spark has stopped. Its master removes an application after 10 executors that could not start "
@@ -26,6 +33,10 @@ STOPPED = (
     "and, below work/, of its workers. What was committed stays: correct it there, then run the "
     "same command again."
 )
+ENDED_BY = (
+    "A function of the application ends them, or the system does for lack of memory (see its log)"
+)
+CRASHED = "Python worker exited unexpectedly"  # Spark's message
 # messages of calls into a stopped context
 _CONTEXT_STOPPED = re.compile(r"stopped SparkContext|SparkContext was shut down|driverTmpDir")
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
@@ -50,6 +61,8 @@ def reason_of(error: BaseException) -> str:
     'RuntimeError: gone'
     """
     text = text_of(error)
+    if CRASHED in text:
+        return f"its worker processes end. {ENDED_BY}."
     if match := _MISSING.search(text):
         return (
             f"its Python has no module named {match[1]!r}. Install wallaroo-spark's dependencies "
@@ -71,8 +84,39 @@ def reason_of(error: BaseException) -> str:
     )
 
 
-def failure_of(query: StreamingQuery | None, failure: BaseException | None) -> WallarooError:
-    """Return the error that ended a query, in user's words; ``failure``: a batch's."""
+def crashed(batch: int, times: int) -> PeerError:
+    """Return the error of a batch whose worker processes ended at each attempt."""
+    return PeerError(
+        f"batch {batch} ended its worker processes {times} times. {ENDED_BY}. What was committed "
+        "stays: run again to continue from there."
+    )
+
+
+def loss_of(context: SparkContext) -> PeerError | None:
+    """Return the error of a run whose context was stopped, or whose JVM has ended, if so."""
+    running = context._jsc  # None once ``stop`` has returned
+    try:
+        if running is not None and not running.sc().isStopped():
+            return None
+    except GONE:
+        return PeerError(JVM_GONE)
+    is_by_program = context._jsc is None or is_local(str(context.master))
+    return PeerError(SESSION_STOPPED if is_by_program else STOPPED)
+
+
+def failure_of(
+    query: StreamingQuery | None,
+    failure: BaseException | None,
+    context: SparkContext | None = None,
+) -> WallarooError:
+    """Return the error that ended a query, in user's words; ``failure``: a batch's.
+
+    If ``context`` was stopped, other errors follow from that.
+    """
+    if isinstance(failure, WallarooError):
+        return failure
+    if context is not None and (loss := loss_of(context)) is not None:
+        return loss
     is_of_calls = isinstance(failure, (Py4JError, PySparkException))
     # a JVM that died a moment ago seems to have no classes
     if isinstance(failure, Py4JNetworkError | ConnectionError) or (is_of_calls and is_jvm_gone()):
@@ -91,5 +135,6 @@ def failure_of(query: StreamingQuery | None, failure: BaseException | None) -> W
     elif reason is not None:
         text = str(reason).strip().split("\n")[0][:500]
     return PeerError(
-        f"Spark ended the run: {text}. What was committed stays; run again to continue from there."
+        f"Spark ended the run: {text.rstrip('.')}. What was committed stays; run again to continue "
+        "from there."
     )

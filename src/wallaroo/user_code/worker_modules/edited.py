@@ -32,14 +32,15 @@ def stamps() -> Stamps:
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         importable = importable_module(name)
-        if file and importable.partition(".")[0] not in _OTHERS and not _is_installed(str(file)):
+        if file and importable.partition(".")[0] not in _OTHERS and not is_installed(str(file)):
             with suppress(OSError):
                 status = os.stat(file)
                 loaded[importable] = status.st_mtime_ns, status.st_size
     return loaded
 
 
-def _is_installed(file: str) -> bool:
+def is_installed(file: str) -> bool:
+    """Return whether a module's file is one of Python's library, or of a package."""
     return file.startswith(_LIBRARY) or any(part in file for part in _PACKAGES)
 
 

@@ -346,10 +346,10 @@ def test_rates_of_the_summary_do_not_count_the_start() -> None:
 
 def test_workers_that_were_killed_are_in_the_table_and_in_the_summary() -> None:
     status = replace(STATUS, workers_killed=2)
-    words = "2 worker processes were killed from outside; the tasks ran again"
+    words = "2 worker processes were killed or crashed; the tasks ran again"
     assert words in screen(status)
     assert words in summary(status)
-    one = "1 worker process was killed from outside; the tasks ran again"
+    one = "1 worker process was killed or crashed; the tasks ran again"
     assert one in screen(replace(STATUS, workers_killed=1))
     assert "killed" not in screen(STATUS)
 
