@@ -14,8 +14,9 @@ from wallaroo.connectors.kafka.brokers import TopicsQuery
 from wallaroo.connectors.kafka.log import KafkaLog
 from wallaroo.errors import PeerError
 from wallaroo.runtime.lifecycle import observer
-from wallaroo.runtime.lifecycle.observer import Outage
+from wallaroo.runtime.lifecycle.observer import Outage, Outages
 from wallaroo.runtime.lifecycle.process_usage import SAMPLE_S, ProcessUsage
+from wallaroo.sources.log import Head, Position
 
 BEGAN = 1_700_000_000.0  # 22:13:20 UTC
 AWAY = "source 'clicks': Kafka at k:9092 is unavailable (Broker transport failure)"
@@ -60,6 +61,32 @@ def test_a_moment_without_an_answer_is_not_logged(caplog: pytest.LogCaptureFixtu
     outage.note(AWAY)
     outage.note("")
     assert caplog.messages == []
+
+
+def test_each_ingress_has_outages_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock(BEGAN)
+    outages = Outages("In", clock)
+    for seconds, edge1, edge2 in (
+        (0, "ingress 'edge1' is disconnected", ""),
+        (6, "ingress 'edge1' is disconnected", ""),
+        (8, "", "ingress 'edge2' is disconnected"),
+        (14, "ingress 'edge1' is disconnected", "ingress 'edge2' is disconnected"),
+        (19, "ingress 'edge1' is disconnected", "ingress 'edge2' is disconnected"),
+        (20, "", "ingress 'edge2' is disconnected"),
+        (31, "", ""),
+    ):
+        clock.now = BEGAN + seconds
+        words = outages.note(Head(Position(0, 0), ingresses={"edge1": edge1, "edge2": edge2}))
+        assert words.count("is disconnected") == bool(edge1) + bool(edge2)
+
+    assert caplog.messages == [
+        "source 'In': ingress 'edge1' is disconnected, since 22:13:20 UTC",
+        "source 'In': ingress 'edge1' is available again after 8 s",
+        "source 'In': ingress 'edge2' is disconnected, since 22:13:28 UTC",
+        "source 'In': ingress 'edge1' is disconnected, since 22:13:34 UTC",
+        "source 'In': ingress 'edge1' is available again after 6 s",
+        "source 'In': ingress 'edge2' is available again after 23 s",
+    ]
 
 
 def test_brokers_that_are_not_there_at_the_start_are_an_error_with_a_way_out() -> None:

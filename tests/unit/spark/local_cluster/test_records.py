@@ -143,7 +143,7 @@ def test_a_killed_worker_is_forgotten_and_the_message_about_it_says_how_to_start
     cluster.remove_worker("worker-1", graceful=False)
     with pytest.raises(
         PeerError,
-        match=r"It has worker-2; one that was removed does not come back\. `wallaroo cluster add-worker",
+        match=r"worker-2; one that was removed does not come back\. `wallaroo cluster add-worker",
     ):
         cluster.remove_worker("worker-1")
 
