@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import subprocess
 import sys
 
@@ -120,6 +121,25 @@ def test_that_no_broker_is_there_is_logged_at_once_and_the_start_waits_for_one(
         "source 'clicks': Kafka at k:9092 is unavailable (k:9092: Connection refused). "
         "Is it running? The run waits for 5 s."
     ]
+
+
+def test_a_listener_that_does_not_answer_is_reported_before_the_start_gives_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        brokers = f"127.0.0.1:{silent.getsockname()[1]}"
+        query = TopicsQuery(
+            "clicks", brokers, ("t",), "earliest", "", "read_committed", "stop", False, False,
+            request_s=1.0, patience_s=0.5, silent_s=0.1,
+        )  # fmt: skip
+        with pytest.raises(PeerError, match="in options=; then run"):
+            KafkaLog(query).beginning()
+
+    assert (
+        f"source 'clicks': Kafka at {brokers} has not answered for 0.1 s. It accepts connections: "
+        "if its listener expects TLS or a login, or does not, correct security.protocol in "
+        "options=." in caplog.messages
+    )
 
 
 def test_the_largest_lags_are_kept_in_the_order_of_partitions() -> None:

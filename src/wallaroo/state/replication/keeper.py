@@ -150,8 +150,8 @@ class Keeper:
         if time.monotonic() >= self._refused_at:
             self._refused_at = time.monotonic() + REPORT_S
             self._report(
-                f"refused a connection from {host}, which has another key: --replica-key of its run "
-                f"has to be a copy of {self._root / REPLICA_KEY}"
+                f"refused a connection from {host}, which has another key: --replica-key of its "
+                f"run has to be a copy of {self._root / REPLICA_KEY}"
             )
 
     def look(self) -> None:
