@@ -29,14 +29,20 @@ def copy(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def replica(copy: Path) -> Iterator[Replica]:
+def reported() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def replica(copy: Path, reported: list[str]) -> Iterator[Replica]:
     """A replica in this process, and the run of epoch 5 that it is of."""
-    keeper = Keeper(copy, lambda line: None)
+    keeper = Keeper(copy, reported.append)
     secret = keeper.key("").secret
     with TaskListener(HOST, bytes.fromhex(secret), reachable_as=HOST) as listener:
         listener.begin(
             lambda connection: threading.Thread(
                 target=keeper.serve, args=(connection,), daemon=True
-            ).start()
+            ).start(),
+            keeper.refused,
         )
         yield Replica(HOST, int(listener.address[1]), secret, checkpoint="c", epoch=5, owner="r5")

@@ -84,9 +84,16 @@ def test_a_later_run_ends_the_former(replica: Replica) -> None:
     later.close()
 
 
-def test_who_lacks_the_key_is_not_answered(replica: Replica) -> None:
+def test_who_lacks_the_key_is_not_answered_and_reported_once(
+    replica: Replica, copy: Path, reported: list[str]
+) -> None:
+    """Each link connects several times."""
     with pytest.raises(OSError, match=r"is --replica-key a copy of its replica\.key"):
         ReplicaLink(replace(replica, secret="00" * 32), "run")
+    assert reported == [
+        "refused a connection from 127.0.0.1, which has another key: --replica-key of its run has "
+        f"to be a copy of {copy / REPLICA_KEY}"
+    ]
 
 
 def test_the_key_file_is_this_users_alone(replica: Replica, copy: Path) -> None:

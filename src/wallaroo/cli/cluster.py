@@ -93,7 +93,7 @@ def _add_remove_worker(verbs: Any) -> None:
     verb.add_argument(
         "--kill",
         action="store_true",
-        help="SIGKILL for all its processes, as if its machine had failed",
+        help="SIGKILL for all its processes, as if its machine had failed for good",
     )
     verb.add_argument(
         "--timeout",

@@ -176,15 +176,21 @@ class TaskListener:
     def endpoint(self) -> DriverEndpoint:
         return DriverEndpoint(self.address, self._secret, self._certificate)
 
-    def begin(self, on_proved: Callable[[socket.socket], object] | None = None) -> None:
+    def begin(
+        self,
+        on_proved: Callable[[socket.socket], object] | None = None,
+        on_refused: Callable[[str], object] = lambda host: None,
+    ) -> None:
         """Accept connections, and call ``on_proved`` with each, in a thread of its own.
 
-        Without it, those that have proved themselves wait for ``next``.
+        Without it, those that have proved themselves wait for ``next``.  ``on_refused`` gets the
+        host of one with another secret.
         """
         use = on_proved or self._proved.put
 
-        def serve(connection: socket.socket, _: Any, visitor: Visitor) -> str | None:
+        def serve(connection: socket.socket, peer: Any, visitor: Visitor) -> str | None:
             if not self._is_of_this_run(connection):
+                on_refused(peer[0] if peer else "")
                 return None
             visitor.prove()
             use(connection)

@@ -265,6 +265,7 @@ class ChainLog(SourceLog):
             is_ended=all(head.is_ended for head in heads),
             is_paused=heads[0].is_paused,
             error=heads[0].error,
+            ingresses=heads[0].ingresses,
             is_away=heads[0].is_away,
             counts={name: count for head in heads for name, count in head.counts.items()},
         )

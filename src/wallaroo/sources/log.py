@@ -82,6 +82,8 @@ class Head:
     is_paused: bool = False  # the backlog is at its bound: nothing is read
     connections: int = 0
     error: str = ""  # the newest problem; empty if there is none
+    # the problem of each ingress that has joined, empty if it has none: each has its own outages
+    ingresses: Mapping[str, str] = field(default_factory=dict)
     is_away: bool = False  # the origin of events is unavailable: its clients are not connected
     # by the clock: everything that had arrived by then is included; 0: everything at the time of
     # the query
@@ -92,7 +94,8 @@ class Head:
     @property
     def answers(self) -> bool:
         """Return whether silence means that nothing arrived, rather than that nothing could."""
-        return self.is_ended or not (self.error or self.is_away)
+        problems = self.error, *self.ingresses.values()
+        return self.is_ended or not (any(problems) or self.is_away)
 
 
 @pickled_by_values

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import subprocess
 import sys
 
@@ -14,8 +15,9 @@ from wallaroo.connectors.kafka.brokers import TopicsQuery
 from wallaroo.connectors.kafka.log import KafkaLog
 from wallaroo.errors import PeerError
 from wallaroo.runtime.lifecycle import observer
-from wallaroo.runtime.lifecycle.observer import Outage
+from wallaroo.runtime.lifecycle.observer import Outage, Outages
 from wallaroo.runtime.lifecycle.process_usage import SAMPLE_S, ProcessUsage
+from wallaroo.sources.log import Head, Position
 
 BEGAN = 1_700_000_000.0  # 22:13:20 UTC
 AWAY = "source 'clicks': Kafka at k:9092 is unavailable (Broker transport failure)"
@@ -62,6 +64,32 @@ def test_a_moment_without_an_answer_is_not_logged(caplog: pytest.LogCaptureFixtu
     assert caplog.messages == []
 
 
+def test_each_ingress_has_outages_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock(BEGAN)
+    outages = Outages("In", clock)
+    for seconds, edge1, edge2 in (
+        (0, "ingress 'edge1' is disconnected", ""),
+        (6, "ingress 'edge1' is disconnected", ""),
+        (8, "", "ingress 'edge2' is disconnected"),
+        (14, "ingress 'edge1' is disconnected", "ingress 'edge2' is disconnected"),
+        (19, "ingress 'edge1' is disconnected", "ingress 'edge2' is disconnected"),
+        (20, "", "ingress 'edge2' is disconnected"),
+        (31, "", ""),
+    ):
+        clock.now = BEGAN + seconds
+        words = outages.note(Head(Position(0, 0), ingresses={"edge1": edge1, "edge2": edge2}))
+        assert words.count("is disconnected") == bool(edge1) + bool(edge2)
+
+    assert caplog.messages == [
+        "source 'In': ingress 'edge1' is disconnected, since 22:13:20 UTC",
+        "source 'In': ingress 'edge1' is available again after 8 s",
+        "source 'In': ingress 'edge2' is disconnected, since 22:13:28 UTC",
+        "source 'In': ingress 'edge1' is disconnected, since 22:13:34 UTC",
+        "source 'In': ingress 'edge1' is available again after 6 s",
+        "source 'In': ingress 'edge2' is available again after 23 s",
+    ]
+
+
 def test_brokers_that_are_not_there_at_the_start_are_an_error_with_a_way_out() -> None:
     """It has given up: it must not say that it keeps trying."""
     query = TopicsQuery(
@@ -93,6 +121,25 @@ def test_that_no_broker_is_there_is_logged_at_once_and_the_start_waits_for_one(
         "source 'clicks': Kafka at k:9092 is unavailable (k:9092: Connection refused). "
         "Is it running? The run waits for 5 s."
     ]
+
+
+def test_a_listener_that_does_not_answer_is_reported_before_the_start_gives_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        brokers = f"127.0.0.1:{silent.getsockname()[1]}"
+        query = TopicsQuery(
+            "clicks", brokers, ("t",), "earliest", "", "read_committed", "stop", False, False,
+            request_s=1.0, patience_s=0.5, silent_s=0.1,
+        )  # fmt: skip
+        with pytest.raises(PeerError, match="in options=; then run"):
+            KafkaLog(query).beginning()
+
+    assert (
+        f"source 'clicks': Kafka at {brokers} has not answered for 0.1 s. It accepts connections: "
+        "if its listener expects TLS or a login, or does not, correct security.protocol in "
+        "options=." in caplog.messages
+    )
 
 
 def test_the_largest_lags_are_kept_in_the_order_of_partitions() -> None:

@@ -32,6 +32,7 @@ DOUBT_S = 0.5  # the same, while something does not match
 # how long topics or records have to be missing before they count as lost: brokers that have just
 # started do not know all of them for a moment
 CONFIRM_S = 10.0
+SILENT_S = 5.0  # at the start without an answer, until that is reported: a query may take longer
 PATIENCE_S = 30.0  # how long the start of a run waits: a broker may be starting, too
 # A client is replaced after this time without an answer: some never reconnected, while the broker
 # answered others.
@@ -59,6 +60,7 @@ class TopicsQuery:
     metadata_s: float = METADATA_S
     confirm_s: float = CONFIRM_S
     patience_s: float = PATIENCE_S
+    silent_s: float = SILENT_S
 
 
 class Brokers:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -72,10 +73,11 @@ CONNECT_S = 1.0  # for each broker to accept a connection at the start
 FIRST_START_S = 5.0
 PUBLISH_S = 1.0  # between two commits of offsets to the group
 WAY_OUT = "Is it running? Start it, or correct brokers=; then run again."
-WAY_IN = (
+LISTENER = (
     "It accepts connections: if its listener expects TLS or a login, or does not, correct "
-    "security.protocol in options=; then run again."
+    "security.protocol in options="
 )
+WAY_IN = f"{LISTENER}; then run again."
 LATEST = "latest"
 STORED = "stored"
 
@@ -402,7 +404,25 @@ class KafkaLog(SourceLog):
         return why_unreachable(addresses, CONNECT_S)
 
     def _with_retries(self, ask: Callable[[], Answer]) -> Answer:
-        """Retry until there is an answer, a permanent error, or the time is over."""
+        """Retry until there is an answer, a permanent error, or the time is over.
+
+        Report early that there is no answer.
+        """
+        report = threading.Timer(self._subscription.silent_s, self._report_silence)
+        report.daemon = True
+        report.start()
+        try:
+            return self._retried(ask)
+        finally:
+            report.cancel()
+
+    def _report_silence(self) -> None:
+        own = self._subscription
+        if not self._why_unreachable():
+            where = f"source '{own.source}': Kafka at {own.brokers}"
+            _log.warning("%s has not answered for %g s. %s.", where, own.silent_s, LISTENER)
+
+    def _retried(self, ask: Callable[[], Answer]) -> Answer:
         patience_s = self._subscription.patience_s
         deadline = time.monotonic() + patience_s
         while True:

@@ -25,10 +25,11 @@ _log = logging.getLogger("wallaroo.run")
 
 
 class Outage:
-    """Outage of one source, if any; logged if it lasts."""
+    """Outage of one source, or of an ingress of it, if any; logged if it lasts."""
 
-    def __init__(self, source: str, now: Callable[[], float] = time.time):
+    def __init__(self, source: str, now: Callable[[], float] = time.time, ingress: str = ""):
         self._source = source
+        self._ingress = f": ingress '{ingress}'" if ingress else ""
         self._now = now
         self._since: float | None = None  # unix
         self._is_logged = False
@@ -39,7 +40,8 @@ class Outage:
         if not error:
             if self._is_logged and self._since is not None:
                 _log.warning(
-                    "source '%s' is available again after %.0f s", self._source, now - self._since
+                    "source '%s'%s is available again after %.0f s",
+                    *(self._source, self._ingress, now - self._since),
                 )
             self._since = None
             self._is_logged = False
@@ -52,6 +54,26 @@ class Outage:
             self._is_logged = True
             _log.warning("%s", words)
         return words
+
+
+class Outages:
+    """Outages of one source and of each of its ingresses."""
+
+    def __init__(self, source: str, now: Callable[[], float] = time.time):
+        self._source = source
+        self._now = now
+        self._own = Outage(source, now)
+        self._ingresses: dict[str, Outage] = {}
+
+    def note(self, head: Head) -> str:
+        """Record the problems; return them with their starts."""
+        self._ingresses = {
+            name: self._ingresses.get(name) or Outage(self._source, self._now, name)
+            for name in head.ingresses
+        }
+        words = [self._own.note(head.error)]
+        words += [self._ingresses[name].note(error) for name, error in head.ingresses.items()]
+        return "; ".join(filter(None, words))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +106,7 @@ class Observer:
         self._committers = committers
         self._meter = meter
         self._waits = [Wait(sink.name, sink.config.label) for sink in plan.sinks]
-        self._outages = [Outage(source.config.name) for source in plan.sources]
+        self._outages = [Outages(source.config.name) for source in plan.sources]
         self._first = batches.ends  # positions at the beginning of this run
         self._backfills = [BackfillMeter() for _ in plan.sources]
         self._has_time = plan.has_time
@@ -105,9 +127,7 @@ class Observer:
         )
         sinks = self._sinks()
         # systems that sources read come before possible consequences of their outage
-        outages = (
-            outage.note(head.error) for outage, head in zip(self._outages, heads, strict=True)
-        )
+        outages = (each.note(head) for each, head in zip(self._outages, heads, strict=True))
         words = "; ".join(filter(None, (*outages, waiting_for)))
         self._meter.observe(sources, sinks, time.time(), words, cause)
         self._meter.set_damaged(self._batches.damaged)

@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from weakref import WeakSet
 
 from wallaroo.api.application import Application
 from wallaroo.checkpoints.inspection.compatibility import require_compatible
@@ -28,6 +29,7 @@ from wallaroo.monitoring.status_api.server import StatusServer
 from wallaroo.options import RunHandle, RunOptions
 from wallaroo.runtime.batch.batches import WarmUp
 from wallaroo.runtime.host import Host, RunFolders
+from wallaroo.runtime.lifecycle.at_exit import stop_at_exit
 from wallaroo.runtime.lifecycle.phases import Phases, StoppedError
 from wallaroo.runtime.lifecycle.shutdown_stack import ShutdownStack
 from wallaroo.runtime.lifecycle.spec import RunSpec
@@ -58,6 +60,7 @@ class Signals:
     stop: threading.Event = field(default_factory=threading.Event)
     up: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
+    waiting: WeakSet[threading.Thread] = field(default_factory=WeakSet)  # all that called `wait`
 
 
 class Run(RunHandle):
@@ -101,6 +104,7 @@ class Run(RunHandle):
 
     def begin(self) -> None:
         """Start in the background; return at once."""
+        stop_at_exit(self)
         self._thread.start()
 
     def start(self) -> None:
@@ -144,7 +148,24 @@ class Run(RunHandle):
             threading.Thread(target=self._spec.host.interrupt, daemon=True).start()
 
     def wait(self, timeout: float | None = None) -> bool:
+        self._signals.waiting.add(threading.current_thread())
         return self._signals.ended.wait(timeout)
+
+    def stop_at_exit(self, until: float) -> None:
+        is_stopping = self._signals.stop.is_set()
+        waiting = [each for each in self._signals.waiting if each.is_alive() and not each.daemon]
+        if threading.main_thread() in waiting and not is_stopping:
+            waiting.remove(threading.main_thread())  # it has waited for a while, and ends now
+        if waiting:
+            return
+        if not is_stopping:
+            _log.warning(
+                "the program ends while run '%s' is running, so the run is stopped; call result() "
+                "on what wallaroo.run() returns to wait for its end",
+                self.plan.application,
+            )
+        self.stop()
+        self._signals.ended.wait(max(0.0, until - time.monotonic()))
 
     # -- the run's thread
 
@@ -301,5 +322,7 @@ class Run(RunHandle):
         except WallarooError as failure:
             self.exception = self.exception or failure
         finally:  # a wait for the run returns even if closing fails
+            if self.exception is not None and is_started and not self._signals.waiting:
+                _log.error("run '%s' has failed: %s", self.plan.application, self.exception)
             self._signals.up.set()
             self._signals.ended.set()

@@ -152,8 +152,7 @@ class SeveralSpools(SourceLog):
         for host in self._hosts:
             if host.is_there:
                 heads[host.key] = self._log_of(host).head()
-        troubles = [host.trouble for host in self._hosts if host.is_known_of(self._source)]
-        errors = [heads[OWN].error, *troubles, *(head.error for head in heads.values())]
+        hosts = [host for host in self._hosts if host.is_known_of(self._source)]
         counts: dict[str, int] = {}
         for head in heads.values():
             for name, count in head.counts.items():
@@ -162,7 +161,8 @@ class SeveralSpools(SourceLog):
             _Parts({key: head.position for key, head in heads.items()}).position,
             is_paused=any(head.is_paused for head in heads.values()),
             connections=sum(head.connections for head in heads.values()),
-            error="; ".join(dict.fromkeys(filter(None, errors))),
+            error="; ".join(dict.fromkeys(head.error for head in heads.values() if head.error)),
+            ingresses={host.name: host.trouble for host in hosts},
             is_away=all(head.is_away for head in heads.values()),
             as_of_ns=min((head.as_of_ns for head in heads.values() if head.as_of_ns), default=0),
             counts=counts,

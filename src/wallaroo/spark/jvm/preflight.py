@@ -20,6 +20,7 @@ from wallaroo.network.reachability import why_unreachable
 from wallaroo.options import HostKind, RunOptions
 from wallaroo.sources.chain import ChainSourceConfig
 from wallaroo.spark.jvm.settings import is_local
+from wallaroo.spark.local_cluster.secrets import secret_of
 
 MASTERS = "local[N], local[*], spark://HOST:PORT, yarn or k8s://URL"
 WORKER_PYTHON = "PYSPARK_PYTHON"
@@ -108,9 +109,14 @@ def check_reachable(master: str, within_s: float = MASTER_S_MAX) -> None:
     """Raise PeerError if none of a standalone master's addresses accepts a connection."""
     causes = why_unreachable(master.removeprefix("spark://").split(","), within_s)
     if causes:
+        start = "start one: `wallaroo cluster start` does so on this machine"
+        if secret_of(master):  # a cluster that was not stopped
+            start = (
+                "start that one again: `wallaroo cluster restart-master` (and its --dir, if any)"
+            )
         raise PeerError(
             f"no master of Spark answers at {master} ({causes}). Is it running? Correct --master, "
-            "or start one: `wallaroo cluster start` does so on this machine."
+            f"or {start}."
         )
 
 

@@ -220,7 +220,8 @@ class LocalCluster:
         if worker is None:
             raise PeerError(
                 f"The cluster has no worker '{name}'. It has "
-                f"{', '.join(each.name for each in record.workers)}."
+                f"{', '.join(each.name for each in record.workers)}; one that was removed does "
+                f"not come back. {self._command('add-worker')} starts a new one."
             )
         return worker
 

@@ -57,7 +57,7 @@ from wallaroo.state.log.line import claim_files, lines_in
 from wallaroo.state.log.owners import Claim, adopt_claim, owner_words
 
 COPY = "copy for "  # how the claim of a copy begins
-REPORT_S = 60.0  # between two reports of trouble with the disk
+REPORT_S = 60.0  # between two reports of trouble with the disk, or of refused connections
 LOOK_S = 0.25  # between two checks of the claim
 
 
@@ -98,6 +98,7 @@ class Keeper:
         self._sessions: set[_Session] = set()
         self._changing = threading.Lock()
         self._report_at = 0.0  # monotonic: trouble with the disk
+        self._refused_at = 0.0  # monotonic: a connection without the key
         # a sync failed, so these have to be sent again as a whole
         self._doubtful: set[Path] = set()
         self._over = ""  # reason why this is no longer a copy
@@ -143,6 +144,15 @@ class Keeper:
             with self._changing:
                 self._sessions.discard(session)
             connection.close()
+
+    def refused(self, host: str) -> None:
+        """Report a connection that has another key; a run connects repeatedly."""
+        if time.monotonic() >= self._refused_at:
+            self._refused_at = time.monotonic() + REPORT_S
+            self._report(
+                f"refused a connection from {host}, which has another key: --replica-key of its "
+                f"run has to be a copy of {self._root / REPLICA_KEY}"
+            )
 
     def look(self) -> None:
         """End the copy if a run has continued from it; raise PeerError if its folder is gone."""
@@ -407,7 +417,8 @@ def keep(
         listener.begin(
             lambda connection: threading.Thread(
                 target=keeper.serve, args=(connection,), daemon=True
-            ).start()
+            ).start(),
+            keeper.refused,
         )
         report(f"replica in {root}, reached at {host}:{listener.address[1]}")
         while not is_stopping.wait(LOOK_S):

@@ -21,6 +21,7 @@ from wallaroo.spark.jvm.preflight import (
     check_spark_home,
     check_worker_python,
 )
+from wallaroo.spark.local_cluster.secrets import publish
 
 
 @wallaroo.decoder
@@ -164,6 +165,17 @@ def test_other_masters_are_refused_with_the_nearest_one(master: str, hint: str) 
 def test_a_master_that_does_not_listen_is_refused_with_its_address() -> None:
     with pytest.raises(PeerError, match=r"spark://127\.0\.0\.1:5 .*refused.*Is it running"):
         check_reachable("spark://127.0.0.1:5")
+
+
+def test_the_master_of_a_cluster_on_this_machine_is_to_be_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    publish("spark://127.0.0.1:5", "secret")
+    with pytest.raises(PeerError, match="start that one again: `wallaroo cluster restart-master`"):
+        check_reachable("spark://127.0.0.1:5")
+    with pytest.raises(PeerError, match="or start one: `wallaroo cluster start`"):
+        check_reachable("spark://127.0.0.1:6")
 
 
 def test_a_port_beyond_the_last_is_refused_though_the_resolver_takes_it_modulo_65536() -> None:

@@ -134,6 +134,20 @@ def test_a_worker_of_a_stale_record_is_forgotten_without_a_signal(
     assert child.poll() is None
 
 
+def test_a_killed_worker_is_forgotten_and_the_message_about_it_says_how_to_start_another(
+    folder: Path,
+) -> None:
+    state.prepare(folder)
+    state.write(folder, RECORD.with_worker(replace(RECORD.workers[0], number=2)))
+    cluster = LocalCluster.attach(folder)
+    cluster.remove_worker("worker-1", graceful=False)
+    with pytest.raises(
+        PeerError,
+        match=r"worker-2; one that was removed does not come back\. `wallaroo cluster add-worker",
+    ):
+        cluster.remove_worker("worker-1")
+
+
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="marks are read from /proc")
 @pytest.mark.parametrize("damage", ["no record", "half a record", "no folder"])
 def test_stop_ends_what_runs_also_without_its_record(

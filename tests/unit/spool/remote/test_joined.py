@@ -171,11 +171,11 @@ def test_a_batch_ends_where_its_host_was_lost(served: Served, broken: Proxy) -> 
     assert cut.events == 10 + read
     assert log.advance(cut, events) == cut
     assert log.backlog(cut) == 0
-    assert "cannot be read by tasks" in log.head().error
+    assert "cannot be read by tasks" in log.head().ingresses["edge"]
     assert log.partitions(cut) == {"edge/00/"}  # time waits for the rest
 
     joined.hosts.disconnected(joined.host, joined.host.session or object(), "it vanished")
-    assert "is disconnected (it vanished)" in log.head().error
+    assert "is disconnected (it vanished)" in log.head().ingresses["edge"]
     joined.connect(served.address)
     joined.host._held_until = 0.0  # the five seconds are over
     rest, reached = joined.read(log.split(cut, log.advance(cut, 10 * events), 2))
@@ -228,7 +228,7 @@ def test_a_host_that_vanishes_before_a_commit_knows_it_is_part_of_the_next_one(
     here = log.reconcile(log.beginning())
     assert hosts_of(here) == ["edge"]
     log.committed(here, None)
-    assert "is disconnected (it vanished)" in log.head().error
+    assert "is disconnected (it vanished)" in log.head().ingresses["edge"]
     assert log.partitions(here) == {"edge/00/"}
     assert log.backlog(here) == 10
 
