@@ -11,7 +11,10 @@ from typing import Any
 
 from benchmarks.lib.machine import Figure, Machine, number
 
-BENCHMARKS = ("placement", "moving", "moving_low", "scale_out")  # in the order of the page
+BENCHMARKS = (  # in the order of the page
+    *("placement", "moving", "moving_low"),
+    *("scale_out", "scale_out_micro_batch", "cluster_beside"),
+)
 
 
 def markdown(reports: Iterable[tuple[str, dict[str, Any]]]) -> str:

@@ -279,9 +279,10 @@ class Batches:
     def _job(self, ends: Mapping[str, Position], planned: Pieces | None) -> BatchJob:
         start = self.ends
         upgrade = self._times.upgrades.portion(is_idle=ends == start)
-        tasks, pieces = self._cut(start, ends, is_wide=upgrade is not None and ends == start)
-        if planned is not None and len(planned) <= tasks:
-            pieces = planned
+        tasks, readers = self._widths(start, ends, is_wide=upgrade is not None and ends == start)
+        pieces = planned
+        if pieces is None or len(pieces) > tasks:
+            pieces = self._cut(start, ends, readers)
         self._accounts.batch_begins(tasks)
         job = self.empty_job(tasks)
         return replace(
@@ -294,29 +295,33 @@ class Batches:
 
     def pieces(self, start: Mapping[str, Position], ends: Mapping[str, Position]) -> Pieces:
         """Return the pieces that each task would read in a batch from ``start`` to ``ends``."""
-        return self._cut(start, ends)[1]
+        return self._cut(start, ends, self._widths(start, ends)[1])
 
     def time_ahead(self, ends: Mapping[str, Position], under_way: BatchTime) -> BatchTime:
         """Return the time of the batch up to ``ends``, as far as known in advance."""
         return self._times.ahead(ends, under_way)
 
-    def _cut(
+    def _widths(
         self, start: Mapping[str, Position], ends: Mapping[str, Position], is_wide: bool = False
-    ) -> tuple[int, Pieces]:
-        """Return the tasks of a batch (the maximum if it ``is_wide``) and their pieces."""
-        logs = self._setup.logs_by_name
-        events = sum(ends[name].events - start[name].events for name in logs)
+    ) -> tuple[int, int]:
+        """Return a batch's tasks (the maximum if it ``is_wide``), and how many of them read."""
+        events = sum(ends[name].events - start[name].events for name in start)
         most = self._runner.tasks_max
         requested = most if is_wide else self._pacer.tasks(events, most)
         tasks = self._runner.tasks(requested)
-        readers = min(tasks, self._runner.readers(requested))
-        pieces: list[list[Piece]] = [[] for _ in range(tasks)]
-        for number, (name, log) in enumerate(logs.items()):
+        return tasks, min(tasks, self._runner.readers(requested))
+
+    def _cut(
+        self, start: Mapping[str, Position], ends: Mapping[str, Position], readers: int
+    ) -> Pieces:
+        """Return the pieces of the tasks that read."""
+        pieces: list[list[Piece]] = [[] for _ in range(readers)]
+        for number, (name, log) in enumerate(self._setup.logs_by_name.items()):
             for task, parts in enumerate(log.split(start[name], ends[name], readers)):
                 pieces[task] += [Piece(number, part) for part in parts]
         while len(pieces) > 1 and not pieces[-1]:
             pieces.pop()
-        return tasks, tuple(map(tuple, pieces))
+        return tuple(map(tuple, pieces))
 
     def _learn(
         self,

@@ -185,25 +185,23 @@ class ResidentTasks:
         by_task: dict[int, tuple[TaskReport, ...]] = {}
         lost: LostTaskError | None = None
         until: float | None = None
-        arriving = select.poll()
         waiting = {one.fileno(): index for index, one in self._connections.items()}
-        for descriptor in waiting:
-            arriving.register(descriptor, select.POLLIN)
-        while waiting:
-            ready = arriving.poll(
-                None if until is None else max(0.0, until - time.monotonic()) * 1e3
-            )
-            if not ready:
-                break
-            for descriptor, _ in ready:
-                arriving.unregister(descriptor)
-                index = waiting.pop(descriptor)
-                try:
-                    by_task[index] = pickle.loads(receive(self._connections[index]))
-                except (EOFError, OSError):
-                    lost = LostTaskError(f"task {index} has gone")
-                    until = until or time.monotonic() + LOSS_S
-                trace_point("epoch.reported")
+        with select.epoll() as arriving:  # unlike poll, it does not ask every task again
+            for descriptor in waiting:
+                arriving.register(descriptor, select.EPOLLIN)
+            while waiting:
+                ready = arriving.poll(None if until is None else max(0.0, until - time.monotonic()))
+                if not ready:
+                    break
+                for descriptor, _ in ready:
+                    arriving.unregister(descriptor)
+                    index = waiting.pop(descriptor)
+                    try:
+                        by_task[index] = pickle.loads(receive(self._connections[index]))
+                    except (EOFError, OSError):
+                        lost = LostTaskError(f"task {index} has gone")
+                        until = until or time.monotonic() + LOSS_S
+                    trace_point("epoch.reported")
         reports = [report for index in sorted(by_task) for report in by_task[index]]
         if lost is not None and all(report.error is None for report in reports):
             lost.reports = reports
