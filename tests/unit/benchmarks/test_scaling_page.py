@@ -58,6 +58,7 @@ def test_the_page_has_its_benchmarks_in_its_own_order_and_says_what_is_missing()
         "### moving",
     ]
     assert "`python -m benchmarks.moving`, today, short form." in text
+    missing = scaling_page.BENCHMARKS[2:]
     assert text.endswith(
-        "Not measured yet: moving_low, scale_out. Run `python -m benchmarks moving_low scale_out`."
+        f"Not measured yet: {', '.join(missing)}. Run `python -m benchmarks {' '.join(missing)}`."
     )
