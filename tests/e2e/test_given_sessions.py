@@ -73,7 +73,7 @@ def ran(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, str(script), str(folder)],
         capture_output=True,
         text=True,
-        env=python_environment(),
+        env=python_environment(PYSPARK_PYTHON=sys.executable),
         timeout=RUN_S_MAX,
     )
 

@@ -97,8 +97,10 @@ def read_death(line: bytes) -> tuple[int, int] | None:
 
 def note_death(pid: int, code: int) -> None:
     """Log and count a worker that was killed, or ended itself."""
-    how = f"was killed (signal {-code})" if code < 0 else f"has ended (exit code {code})"
-    _log.warning("worker process %d %s; its tasks run again", pid, how)
+    if code < 0:
+        _log.warning("worker process %d was killed (signal %d); its tasks run again", pid, -code)
+    else:
+        _log.warning("worker process %d has ended (exit code %d); its tasks run again", pid, code)
     _killed.append(pid)
 
 
