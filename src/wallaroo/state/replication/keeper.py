@@ -5,14 +5,14 @@ Where it runs: the replica, a process of its own on the second host; a thread fo
 The invariants:
 
 * *Write, check, answer.* Acknowledged data is on disk, and the sending run still owned the copy
-after the write. The claim is in the copy (`state.log.owners`), so a run that starts on the copy
-ends this at once, even unnoticed by this process.
+  after the write. The claim is in the copy (`state.log.owners`), so a run that starts on the copy
+  ends this at once, even unnoticed by this process.
 * Requests of one run are executed concurrently; those of an earlier run have ended, or will be
-rejected, when another one begins.
+  rejected, when another one begins.
 * The lock `KEEPING` is held until no request is under way any more.  A run that takes the copy over
   waits for it, so nothing is written here after it began.
 * Files reported as present are on disk. A file whose sync failed is not reported: a second sync
-would not reveal what the first one lost.
+  would not reveal what the first one lost.
 * A copy counts once it has `format.json`, which comes last.
 """
 
@@ -57,7 +57,7 @@ from wallaroo.state.log.line import claim_files, lines_in
 from wallaroo.state.log.owners import Claim, adopt_claim, owner_words
 
 COPY = "copy for "  # how the claim of a copy begins
-REPORT_S = 60.0  # between two reports of trouble with the disk, or of refused connections
+REPORT_S = 60.0  # between two reports of one subject
 LOOK_S = 0.25  # between two checks of the claim
 
 
@@ -97,8 +97,7 @@ class Keeper:
         self._claim = self._own_claim()
         self._sessions: set[_Session] = set()
         self._changing = threading.Lock()
-        self._report_at = 0.0  # monotonic: trouble with the disk
-        self._refused_at = 0.0  # monotonic: a connection without the key
+        self._report_at: dict[str, float] = {}  # monotonic, by subject
         # a sync failed, so these have to be sent again as a whole
         self._doubtful: set[Path] = set()
         self._over = ""  # reason why this is no longer a copy
@@ -147,12 +146,18 @@ class Keeper:
 
     def refused(self, host: str) -> None:
         """Report a connection that has another key; a run connects repeatedly."""
-        if time.monotonic() >= self._refused_at:
-            self._refused_at = time.monotonic() + REPORT_S
-            self._report(
-                f"refused a connection from {host}, which has another key: --replica-key of its "
-                f"run has to be a copy of {self._root / REPLICA_KEY}"
-            )
+        self._report_seldom(
+            "key",
+            f"refused a connection from {host}, which has another key: --replica-key of its run "
+            f"has to be a copy of {self._root / REPLICA_KEY}",
+        )
+
+    def _report_seldom(self, subject: str, words: str) -> None:
+        """Report what a run repeats: once in a while for each subject."""
+        now = time.monotonic()
+        if now >= self._report_at.get(subject, 0.0):
+            self._report_at[subject] = now + REPORT_S
+            self._report(words)
 
     def look(self) -> None:
         """End the copy if a run has continued from it; raise PeerError if its folder is gone."""
@@ -220,9 +225,7 @@ class Keeper:
         except (OSError, PeerError) as error:
             kind = LATER
             words = f"its disk refuses: {error}"
-            if time.monotonic() >= self._report_at:  # the run asks repeatedly
-                self._report_at = time.monotonic() + REPORT_S
-                self._report(f"{words}. The run waits until it does not.")
+            self._report_seldom("disk", f"{words}. The run waits until it does not.")
         return {"error": kind, "words": words}
 
     # -- the hello
