@@ -90,7 +90,7 @@ class BatchQuery:
                 .start()
             )
         except TASK_FAILED as error:
-            raise failure_of(None, error) from error
+            raise self.failure(error) from error
 
     def wait_begun(self, is_waiting: Callable[[], bool]) -> None:
         """Wait for the query's first batch, which has no events."""
