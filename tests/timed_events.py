@@ -36,6 +36,22 @@ def key_of(event: Event) -> str:
     return event[0]
 
 
+class Numbers(wallaroo.Aggregation[Event, list[int], Any]):
+    """The numbers of a window's events, in their order."""
+
+    def initial_accumulator(self) -> list[int]:
+        return []
+
+    def update(self, event: Event, found: list[int], /) -> None:
+        found.append(event[1])
+
+    def combine(self, left: list[int], right: list[int], /) -> list[int]:
+        return left + right
+
+    def output(self, key: Any, found: list[int], window: wallaroo.Window) -> Any:  # type: ignore[override]  # with the window
+        return found
+
+
 @wallaroo.encoder
 def encode(result: Any) -> str:
     return repr(result)

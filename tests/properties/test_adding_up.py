@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import wallaroo
-from tests.timed_events import Event, decode_purely, encode, key_of, pack, time_of
+from tests.timed_events import Event, Numbers, decode_purely, encode, key_of, pack, time_of
 from wallaroo.aggregations import Count, Max, Mean, Min, combine_of
 from wallaroo.dataflow.plan.model import ToExchange
 from wallaroo.engine.exchange.reductions import Reductions
@@ -37,22 +37,13 @@ SPECS: dict[str, Any] = {
 }
 
 
-class Seen(wallaroo.Aggregation[Event, list[int], Any]):
-    """The numbers of a window's events, in their order."""
+class Seen(Numbers):
+    """The numbers of a window's events, with the window."""
 
     def __init__(self, adds_up: bool):
         self.adds_up_exactly = adds_up
 
-    def initial_accumulator(self) -> list[int]:
-        return []
-
-    def update(self, event: Event, found: list[int], /) -> None:
-        found.append(event[1])
-
-    def combine(self, left: list[int], right: list[int], /) -> list[int]:
-        return left + right
-
-    def output(self, key: Any, found: list[int], window: wallaroo.Window) -> Any:  # type: ignore[override]  # with the window
+    def output(self, key: Any, found: list[int], window: wallaroo.Window) -> Any:
         return key, window.start, window.end, window.firing.value, found
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import wallaroo
-from tests.timed_events import Event, decode, encode, key_of, pack, time_of
+from tests.timed_events import Event, Numbers, decode, encode, key_of, pack, time_of
 from wallaroo.testing import LocalApplication
 
 pytestmark = pytest.mark.usefixtures("ahead")
@@ -22,17 +22,8 @@ ns = wallaroo.nanoseconds
 Numbered = tuple[str, list[int]]
 
 
-class Numbers(wallaroo.Aggregation[Event, list[int], Numbered]):
-    def initial_accumulator(self) -> list[int]:
-        return []
-
-    def update(self, event: Event, found: list[int], /) -> None:
-        found.append(event[1])
-
-    def combine(self, left: list[int], right: list[int], /) -> list[int]:
-        return left + right
-
-    def output(self, key: Any, found: list[int]) -> Numbered:
+class NumbersOfKey(Numbers):
+    def output(self, key: Any, found: list[int], window: wallaroo.Window) -> Numbered:
         return key, sorted(found)
 
 
@@ -77,7 +68,7 @@ def application(first: str, then: str, is_shuffled: bool) -> Any:
         wallaroo.source("in", config)
         .with_event_time(time_of, allow_before_1980=True, delay=ns(2))
         .key_by(key_of)
-        .to(FIRST[first].over(Numbers(), name="first"))
+        .to(FIRST[first].over(NumbersOfKey(), name="first"))
     )
     again = pipeline.key_by(key_of_result) if is_shuffled else pipeline
     results, late = THEN[then](again).with_late_events()

@@ -12,27 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import wallaroo
-from tests.timed_events import Event, decode, encode, key_of, pack, time_of
+from tests.timed_events import Event, Numbers, decode, encode, key_of, pack, time_of
 from wallaroo.aggregations import Count
 from wallaroo.testing import LocalApplication
 
 pytestmark = pytest.mark.usefixtures("ahead")
 
 DELAY = wallaroo.nanoseconds(2)
-
-
-class Numbers(wallaroo.Aggregation[Event, list[int], list[int]]):
-    def initial_accumulator(self) -> list[int]:
-        return []
-
-    def update(self, event: Event, found: list[int], /) -> None:
-        found.append(event[1])
-
-    def combine(self, left: list[int], right: list[int], /) -> list[int]:
-        return left + right
-
-    def output(self, key: Any, found: list[int]) -> list[int]:
-        return found
 
 
 def both(left: Event | None, right: Event | None) -> list[int]:

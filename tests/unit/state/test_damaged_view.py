@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import lmdb
 import pytest
 
 from tests.unit.state.view_child import GROUP, GROUPS, KEYS, data_of, value_of
@@ -57,6 +58,13 @@ def caught_up(root: Path, history: History) -> View:
     view = View(root, GROUPS, 0, GROUPS)
     view.catch_up(history)
     return view
+
+
+def written_view(root: Path, history: History) -> tuple[Path, lmdb.Environment]:
+    """Return the file and the open environment of a view that has caught up."""
+    caught_up(root, history).close()
+    file = data_of(root)
+    return file, open_environment(file.parent).environment
 
 
 def damage(root: Path, old: bytes, new: bytes) -> None:
@@ -260,9 +268,7 @@ def test_a_file_that_lmdb_left_shorter_than_its_header_says_is_lengthened(
     tmp_path: Path, history: History
 ) -> None:
     """LMDB counts pages at the end that it gave back before it wrote them."""
-    caught_up(tmp_path / "view", history).close()
-    file = data_of(tmp_path / "view")
-    environment = open_environment(file.parent).environment
+    file, environment = written_view(tmp_path / "view", history)
     length = file.stat().st_size
 
     with writing(file.parent, environment):
@@ -274,9 +280,7 @@ def test_a_file_that_lmdb_left_shorter_than_its_header_says_is_lengthened(
 def test_a_file_that_is_short_while_it_is_written_is_not_damaged(
     tmp_path: Path, history: History
 ) -> None:
-    caught_up(tmp_path / "view", history).close()
-    file = data_of(tmp_path / "view")
-    environment = open_environment(file.parent).environment
+    file, environment = written_view(tmp_path / "view", history)
     is_short = threading.Event()
 
     def write() -> None:
@@ -297,9 +301,7 @@ def test_a_file_that_is_short_while_it_is_written_is_not_damaged(
 
 
 def test_a_view_may_be_removed_while_it_is_written(tmp_path: Path, history: History) -> None:
-    caught_up(tmp_path / "view", history).close()
-    file = data_of(tmp_path / "view")
-    environment = open_environment(file.parent).environment
+    file, environment = written_view(tmp_path / "view", history)
     with writing(file.parent, environment):
         shutil.rmtree(file.parent)
     assert not file.exists()

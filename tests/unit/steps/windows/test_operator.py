@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import wallaroo
-from tests.timed_events import Event, decode, key_of, time_of
+from tests.timed_events import Event, Numbers, decode, key_of, time_of
 from tests.window_machine import WindowMachine
 from wallaroo.dataflow.plan.model import Plan
 from wallaroo.engine.operators import windows as operator
@@ -32,17 +32,8 @@ def pickled(result: Any) -> bytes:
     return pickle.dumps(result)
 
 
-class Numbers(wallaroo.Aggregation[Event, list[int], str]):
-    def initial_accumulator(self) -> list[int]:
-        return []
-
-    def update(self, event: Event, found: list[int], /) -> None:
-        found.append(event[1])
-
-    def combine(self, left: list[int], right: list[int], /) -> list[int]:
-        return left + right
-
-    def output(self, key: str, found: list[int], window: wallaroo.Window) -> str:  # type: ignore[override]  # with the window
+class NumbersAsText(Numbers):
+    def output(self, key: str, found: list[int], window: wallaroo.Window) -> str:
         why = window.firing.value
         return f"{key} {window.start} {window.end} {why} {sorted(found)}"
 
@@ -115,9 +106,9 @@ def expected(step: Any, events: list[Event]) -> list[str]:
     ids=["range", "sliding", "sessions", "count"],
 )
 def test_windows_of_every_kind_give_the_key_and_the_window_if_wanted(windows: Any) -> None:
-    """``Numbers`` returns them as text, for comparison; late events stay as they are."""
+    """``NumbersAsText`` returns them as text, for comparison; late events stay as they are."""
     events = [("a", 1, 3), ("b", 2, 4), ("a", 3, 14), ("a", 4, 40)]
-    step = windows.over(Numbers, with_window=True)
+    step = windows.over(NumbersAsText, with_window=True)
     assert pickle.loads(pickle.dumps(step)).with_window
 
     plain, with_window = (
@@ -126,7 +117,7 @@ def test_windows_of_every_kind_give_the_key_and_the_window_if_wanted(windows: An
         .key_by(key_of)
         .to(each)
         .to_sink(wallaroo.StdoutSinkConfig(pickled))
-        for each in (windows.over(Numbers), step)
+        for each in (windows.over(NumbersAsText), step)
     )
     lines = [f"{key} {number} {time}".encode() for key, number, time in events]
     texts = run_local(wallaroo.build_application("plain", plain), {"in": lines}).outputs
@@ -146,7 +137,7 @@ def test_none_is_no_result_with_a_window_either() -> None:
     assert calls.output("a", [], wallaroo.Window(0, 1)) is None
 
 
-class Nothing(Numbers):
+class Nothing(NumbersAsText):
     def output(self, key: str, found: list[int], window: wallaroo.Window) -> Any:  # type: ignore[override]  # with the window
         return None
 
@@ -155,12 +146,12 @@ event_lists = st.lists(
     st.tuples(st.sampled_from("abc"), st.integers(0, 99), st.integers(0, 60)), max_size=20
 )
 WINDOWS = (
-    wallaroo.range_windows(wallaroo.nanoseconds(10)).over(Numbers),
+    wallaroo.range_windows(wallaroo.nanoseconds(10)).over(NumbersAsText),
     wallaroo.range_windows(wallaroo.nanoseconds(10)).over(Total),
     wallaroo.range_windows(wallaroo.nanoseconds(12))
     .with_slide(wallaroo.nanoseconds(4))
     .with_delay(wallaroo.nanoseconds(5))
-    .over(Numbers),
+    .over(NumbersAsText),
     wallaroo.range_windows(wallaroo.nanoseconds(12))
     .with_slide(wallaroo.nanoseconds(5))
     .over(Total),
@@ -169,17 +160,17 @@ WINDOWS = (
     .with_early_results(wallaroo.nanoseconds(4))
     .with_allowed_lateness(wallaroo.nanoseconds(10), wallaroo.nanoseconds(5))
     .with_late_data_policy("fire-per-message")
-    .over(Numbers),
+    .over(NumbersAsText),
     wallaroo.range_windows(wallaroo.nanoseconds(10))
     .with_offset(wallaroo.nanoseconds(3))
     .with_late_data_policy("place-in-oldest-window")
     .with_empty_windows(2)
-    .over(Numbers),
+    .over(NumbersAsText),
     wallaroo.session_windows(wallaroo.nanoseconds(6))
     .with_delay(wallaroo.nanoseconds(3))
-    .over(Numbers),
-    wallaroo.count_windows(3).over(Numbers),
-    wallaroo.count_windows(3).with_timeout(wallaroo.nanoseconds(8)).over(Numbers),
+    .over(NumbersAsText),
+    wallaroo.count_windows(3).over(NumbersAsText),
+    wallaroo.count_windows(3).with_timeout(wallaroo.nanoseconds(8)).over(NumbersAsText),
 )
 
 
