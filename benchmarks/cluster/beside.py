@@ -22,6 +22,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import product
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -64,28 +65,24 @@ def main() -> int:
     ):
         port = int(outside.line_of(probe))
         own = session.sparkContext.applicationId
-        for number in range(args.rounds):
-            for host in args.hosts:
-                with _started(host, port, session, folder / f"{host}-{number}") as run:
-                    for rate in args.rates:
-                        name = f"{host}, {rate}/s"
-                        began_s = time.monotonic()
-                        began_cpu_s = _cpu_s(cluster, session, own)
-                        began_jobs = _count(jobs)
-                        if run is None:
-                            time.sleep(args.seconds)
-                        else:
-                            words = f"{run.addresses[outside.SOURCE][1]} {rate}"
-                            words += f" {args.seconds} {args.warm_up}"
-                            _, p50, p99, *_ = outside.asked(probe, words)
-                            figures[f"{name}: p50, ms"].append(p50)
-                            figures[f"{name}: p99, ms"].append(p99)
-                        elapsed_s = time.monotonic() - began_s
-                        busy_s = _cpu_s(cluster, session, own) - began_cpu_s
-                        figures[f"{name}: CPU, cores"].append(busy_s / elapsed_s)
-                        done = (_count(jobs) - began_jobs) / elapsed_s
-                        figures[f"{name}: the other's rate, jobs/s"].append(done)
-                        print(name, {k: v[-1] for k, v in figures.items() if name in k}, flush=True)
+
+        def spent() -> tuple[float, float, int]:
+            pids = [*driver_pids(session), *executor_pids(cluster, own)]
+            return time.monotonic(), cpu_s(pids), _count(jobs)
+
+        for number, host in product(range(args.rounds), args.hosts):
+            with _started(host, port, session, folder / f"{host}-{number}") as run:
+                for rate in args.rates:
+                    before = spent()
+                    seen = _latencies(run, probe, rate, args)
+                    elapsed_s, busy_s, done = (
+                        after - began for after, began in zip(spent(), before, strict=True)
+                    )
+                    seen["CPU, cores"] = busy_s / elapsed_s
+                    seen["the other's rate, jobs/s"] = done / elapsed_s
+                    print(f"{host}, {rate}/s: {seen}", flush=True)
+                    for name, value in seen.items():
+                        figures[f"{host}, {rate}/s: {name}"].append(value)
     for name, values in figures.items():
         what, _, unit = name.rpartition(", ")
         report.add(what, statistics.median(values), unit)
@@ -100,7 +97,7 @@ def _options() -> argparse.Namespace:
     add("--seconds", type=float, default=15.0, help="measured, each (default %(default)g)")
     add("--warm-up", type=float, default=4.0, help="seconds before (default %(default)g)")
     add("--rounds", type=int, default=2, help="of all hosts in turn (default %(default)d)")
-    add("--neighbor", metavar="MASTER", help="be the other application, until stdin ends")
+    add("--neighbor", metavar="MASTER", help="be the other application, until terminated")
     return parser.parse_args()
 
 
@@ -113,10 +110,16 @@ def _started(
     return runs.started(runs.new_run(outside.application(port), session, checkpoint, **options))
 
 
-def _cpu_s(cluster: LocalCluster, session: SparkSession, application_id: str) -> float:
-    """Return the processor time of the driver and of the application's executors, in seconds."""
-    pids = [*driver_pids(session), *executor_pids(cluster, application_id)]
-    return cpu_s(pids)
+def _latencies(
+    run: Run | None, probe: subprocess.Popen[str], rate: int, args: argparse.Namespace
+) -> dict[str, float]:
+    """Send events for a while; return the latencies.  Only wait if there is no run."""
+    if run is None:
+        time.sleep(args.seconds)
+        return {}
+    words = f"{run.addresses[outside.SOURCE][1]} {rate} {args.seconds} {args.warm_up}"
+    _, p50, p99, *_ = outside.asked(probe, words)
+    return {"p50, ms": p50, "p99, ms": p99}
 
 
 @contextmanager
@@ -126,7 +129,7 @@ def _neighbor(cluster: LocalCluster, folder: Path) -> Iterator[Path]:
     command = [sys.executable, "-m", __spec__.name, "--neighbor", cluster.url]
     command += ["--scratch", str(folder)]
     jobs = folder / "jobs"
-    with subprocess.Popen(command, stdin=subprocess.PIPE, cwd=loads.ROOT) as neighbor:
+    with subprocess.Popen(command, cwd=loads.ROOT) as neighbor:
         try:
             deadline = time.monotonic() + START_S
             while _count(jobs) == 0:
