@@ -28,8 +28,9 @@ def run(
 ) -> RunHandle:
     """Start ``application`` on Spark; return a handle once it has begun to process input.
 
-    The run goes on in the background: call the handle's ``result`` to wait for its end.  A program
-    that ends before that stops it.
+    The run continues in the background: call the handle's ``result`` to wait for its end.  A
+    program that ends before that stops it.
+
     ``session`` is a SparkSession to run in; without one, Spark is started (and stopped at the end).
     ``changes`` are fields of ``RunOptions`` by name: ``run(app, tasks=4,
     checkpoint=Path("state"))``.  Raises PeerError if a port is in use, Java is missing or the

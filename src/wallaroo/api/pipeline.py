@@ -458,12 +458,12 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
 
         * ``within=span``: events whose times are at most a span apart.
         * ``until=function``: right events from the left event's time up to and including the time
-        that the function returns for it. ``over=aggregation``: one result per left event once that
-        time has passed: ``combine(left, result)`` with the aggregation's result over its right
-        events.
+          that the function returns for it. ``over=aggregation``: one result per left event once
+          that time has passed: ``combine(left, result)`` with the aggregation's result over its
+          right events.
         * ``within=None``: all events; both sides wait for the other forever or, with ``ttl=span``,
-        events at most that far apart. No event is late: one behind the watermark takes the
-        watermark as its time.
+          events at most that far apart. No event is late: one behind the watermark takes the
+          watermark as its time.
 
         ``how`` is ``"inner"``, ``"left"``, ``"right"`` or ``"outer"``: whether an unmatched event
         has a result, with None for the other side, once the watermark rules out a match.  Late

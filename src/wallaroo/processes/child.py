@@ -11,9 +11,9 @@ The invariants:
   listens or feeds, ``ERROR {json}`` reports why it ends; ``BODY text`` is an answer that the parent
   passes on unchanged.
 * A run that was taken over counts as gone, and its children exit: the next run needs their ports
-and spool locks.
+  and spool locks.
 * The configuration is in an unnamed file, whose descriptor is in ``CONFIGURATION``: it may hold
-secrets, so it is on no disk and no command line.
+  secrets, so it is on no disk and no command line.
 * A byte on the descriptor in ``HEARTBEAT`` reports that the process is alive; the process never
   waits for the parent to read it.
 """

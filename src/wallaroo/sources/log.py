@@ -17,7 +17,7 @@ The invariants of a source log:
 * If partitions end in a log with one order, `read` states where: before the event that follows.
 * Everything before `head` can be read: it is on disk, or committed in the system that keeps it.
 * A backlog is computed per partition, never from sums: a missing partition does not hide another's
-backlog.
+  backlog.
 * `committed` reports that a batch is committed, and that nothing before an older position will be
   read again; a log may forget it then.
 """

@@ -6,8 +6,8 @@ The invariants:
   one is copied: an open file outlives its name.  So the kernel releases everything when the process
   dies, however it dies.
 * The picture is that of one commit.  Notes read before that commit (sinks' notes, spools' tails)
-refer to no later one.  Notes are read again once the waiting output is open: if none has changed,
-no output has left in between, and none is left out.
+  refer to no later one.  Notes are read again once the waiting output is open: if none has changed,
+  no output has left in between, and none is left out.
 * Published input after the commit is part of it: the heads of spools are read after the commit.
 """
 

@@ -12,7 +12,7 @@ The invariants:
 * A file does not change once it is there: one whose size differs from that of the first listing
   ends the run, before anything more of it is read.
 * A file that was read to its end may be removed.  Its name stays read, in case that it was only
-temporarily missing; the newest `FILES_MAX` of them do.  One removed earlier ends the run.
+  temporarily missing; the newest `FILES_MAX` of them do.  One removed earlier ends the run.
 * A file's name is its absolute path; of a relative path, the one it had in the first such folder.
   So a file stays read if the application's folder, with its files, is moved or copied.
 * Each file is a partition, from when it is listed until it is read to its end: so files of one

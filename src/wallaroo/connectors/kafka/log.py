@@ -5,8 +5,8 @@ Where it runs: the driver queries heads, workers read ranges.
 The invariants:
 
 * The progress of an application is in its commits alone.  The offsets committed to the consumer
-group are for monitoring only; nothing reads them back, unless the source is configured to start
-from them.
+  group are for monitoring only; nothing reads them back, unless the source is configured to start
+  from them.
 * A partition that a position does not mention begins at offset 0: it was created after the run
   began, and nothing of it was processed.
 * A position is continued in the topics that it was taken in, known by their ids, and nowhere else

@@ -5,8 +5,9 @@ It hands committed batches to the egress and keeps track of what has left.
 The invariants:
 
 * A batch is handed to the egress at once, and listed as pending only if it is still unsent when the
-checkpoint is about to forget its commit.  Until then the commit has the tokens: if the driver dies,
-``recover`` hands the batch over again; the egress's own record states how much of it had left.
+  checkpoint is about to forget its commit.  Until then the commit has the tokens: if the driver
+  dies, ``recover`` hands the batch over again; the egress's own record states how much of it had
+  left.
 * Offsets are fixed by order alone (a batch begins where the one before it ended), so both runs mean
   the same bytes.
 * Nothing in the outbox is used, changed or removed before `outbox.look_into` has found it to belong

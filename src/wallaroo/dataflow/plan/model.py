@@ -18,7 +18,7 @@ Invariants of a plan:
   The stages of one level run as one Spark stage; a block for a stage of a later level passes
   through the levels between unchanged.
 * After an exchange every event has its key, which was extracted once, before the exchange, and is
-sent with the event.
+  sent with the event.
 * A merge without a shuffle after it is not a stage: the steps after it are copied into each of
   the merged stages.  State steps are never copied: if keyed streams meet before a state step, each
   leaves through an exchange that ``keeps_key``.

@@ -3,7 +3,7 @@
 The invariants:
 
 * A sink is identified by its ``name=``, else by its kind and target (with the address if a target
-exists at several), never by its place in the application.
+  exists at several), never by its place in the application.
 * A sink keeps the id under which a checkpoint has its output (folder of the outbox, commits,
   records in the other system), even if it is named or renamed. If the form of its output changes as
   well, it is another sink.

@@ -11,15 +11,15 @@ Invariants:
   (``blocks.with_floors``) treats all of them as it would have treated each (``windows.panes``).
 * Accumulators leave in the order in which their panes began, so a partition's watermarks rise.
 * An event that is late by its own partition's watermark is dropped here, as it would be after the
-shuffle.
+  shuffle.
 * The number of events in each pane is recorded, so that late ones are counted exactly even if the
-pane turns out late once its watermark is raised (``sent``).
+  pane turns out late once its watermark is raised (``sent``).
 * Accumulators keep copies of mutable parts of events. An event for which ``update`` raises crosses
-alone, between the accumulators of earlier and later events, as it may be late.
+  alone, between the accumulators of earlier and later events, as it may be late.
 * If a result depends on event order, accumulators are sent before the source's next partition
-begins, since several connections, say, share one order.
+  begins, since several connections, say, share one order.
 * A batch's events travel one by one if an earlier batch had nearly as many accumulators as events;
-results do not depend on it (``reductions``).
+  results do not depend on it (``reductions``).
 """
 
 from __future__ import annotations

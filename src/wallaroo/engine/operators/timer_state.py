@@ -9,10 +9,10 @@ Invariants:
   in the order of their times.  So a key's calls come in the same order however input is divided.
 * While a timer is called, time is the one the timer was set for.
 * State expires at the point at which a timer of that time would be called, after it: later events
-see a new object. By event time, only keys without an expiry function are deferred to a later batch,
-so output does not depend on how many keys expire at once.
+  see a new object. By event time, only keys without an expiry function are deferred to a later
+  batch, so output does not depend on how many keys expire at once.
 * When all input has ended, everything that the input's watermark has passed comes first, as in an
-earlier batch: so expiry and end calls do not depend on where the last batch began.
+  earlier batch: so expiry and end calls do not depend on where the last batch began.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ Invariants:
   partition, less the delay.  A producer that starts in the middle of a partition sees only its
   part: earlier producers' observations are added after the shuffle (``aligned``).
 * A source ordered across partitions (a spool holds its connections' events in order of arrival) may
-gain and lose partitions at any event. A new one begins at the least watermark of the others *at
-that place of the log*, wherever batches are divided.
+  gain and lose partitions at any event. A new one begins at the least watermark of the others *at
+  that place of the log*, wherever batches are divided.
 * If all partitions have ended, the source's watermark is the newest of those that have ended since
   its last event, or, if its partitions have no order, of all.  So it does not depend on which ends
   a batch already knew.

@@ -18,7 +18,7 @@ Invariants of event time (docs/decisions/0015):
   reading of the clock, which the commit keeps; the part of the time since the last batch that
   counts as silence (``runtime.silence``) is decided before the batch begins.
 * The end of a partition in a totally ordered log is part of the log (``partition_times``). If no
-event follows, it is known before a batch, as if it came first in it.
+  event follows, it is known before a batch, as if it came first in it.
 """
 
 from __future__ import annotations

@@ -3,12 +3,12 @@
 Where it runs: driver; a terminal reads the variable's name.  Pure, but for the creation of tokens.
 
 * A server on a loopback address answers only requests that call it by a loopback name, so that a
-web page that resolves its own name here (DNS rebinding) can read nothing.
+  web page that resolves its own name here (DNS rebinding) can read nothing.
 * Every server has a token; one is created if none was configured.  It comes as ``Authorization:
   Bearer``, or, for browsers, once as ``?token=`` and then as a cookie.  Tokens are compared in
   constant time.
 * On a loopback address, unless a token was configured, figures need none; a path that shows keys,
-state or events does, as other users of the machine can reach the address.
+  state or events does, as other users of the machine can reach the address.
 * ``/healthz`` and ``/readyz`` are open: they report a state only, and probes have no token.
 """
 

@@ -9,10 +9,10 @@ The invariants of a session:
 * A connection is in one of four states, and `_HANDLERS` lists the frames each may get.  Anything
   else is answered with ERROR, and nothing after it is read.
 * A frame after the handshake costs the client one credit; sending a message without credits is an
-error. Wallaroo's own client announces streams regardless of credits and does not pay for the end of
-a stream: a NOTIFY may overdraw, and every end of a stream allows one more message.  Credits are
-refilled when they fall to ``refill`` or below, and none are granted while `is_paused`: the frames a
-client may send then are bounded by the credits it already has.
+  error. Wallaroo's own client announces streams regardless of credits and does not pay for the end
+  of a stream: a NOTIFY may overdraw, and every end of a stream allows one more message.  Credits
+  are refilled when they fall to ``refill`` or below, and none are granted while `is_paused`: the
+  frames a client may send then are bounded by the credits it already has.
 * A client retries a refused stream when it gets an ACK: `beat` sends one if nothing else does.
 * A stream has one owner among all connections.  A message of a stream that the connection does not
   own is an error.  Ids of a stream rise; a message whose id was seen before is dropped silently:

@@ -3,13 +3,13 @@
 The invariants:
 
 * Time counts as a partition's silence only while its source answers, and only up to the point read:
-events that wait at an unavailable source are judged in their own order, as if they had arrived in
-time.
+  events that wait at an unavailable source are judged in their own order, as if they had arrived in
+  time.
 * A source that was unavailable begins a new silence when it answers again; so does a run that
   begins, and one that did not poll for long although no batch was under way: its process was
   stopped, its machine slept, or the clock jumped.
 * Between two polls at most a share of ``idle_after`` counts.  So a partition becomes idle after
-several answers, never because of a single late one.
+  several answers, never because of a single late one.
 """
 
 from __future__ import annotations

@@ -6,17 +6,17 @@ the commit.
 The invariants:
 
 * Only level 0 is run ahead: nothing in it depends on the previous commit. No plan has state there,
-and watermarks unknown to a level-0 task are added after the shuffle
-(`engine.time.partition_times`).  Its blocks wait in the task.
+  and watermarks unknown to a level-0 task are added after the shuffle
+  (`engine.time.partition_times`).  Its blocks wait in the task.
 * If it is the only level, its reports wait there, and its output is staged in files per attempt,
-which count once a commit names them. Such a plan has no event time, as nothing would add it, and no
-sink with its own tokens, as only its committer could drop what they name. With more levels, level 0
-must have no output.
+  which count once a commit names them. Such a plan has no event time, as nothing would add it, and
+  no sink with its own tokens, as only its committer could drop what they name. With more levels,
+  level 0 must have no output.
 * A run ahead that failed or could not read all of its input does not count: the cause may have
-passed when the epoch comes.
+  passed when the epoch comes.
 * The driver sends an epoch after the previous commit. If it differs from the planned one (another
-number, other pieces), the task drops its results and reruns level 0. So, as always, nothing of an
-epoch counts before the commit that it follows.
+  number, other pieces), the task drops its results and reruns level 0. So, as always, nothing of an
+  epoch counts before the commit that it follows.
 """
 
 from __future__ import annotations

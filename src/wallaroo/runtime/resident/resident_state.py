@@ -7,15 +7,15 @@ It is a view at some commit, overlaid by this task's writes since then.
 The invariants:
 
 * A resident task owns the same key groups for its lifetime: the number of tasks is fixed. If it has
-to change, or a task is lost, all tasks restart from the log.
+  to change, or a task is lost, all tasks restart from the log.
 * An epoch's writes count once the driver names that epoch as committed; they are dropped if it
-names another one. After a commit that it does not know, this task restarts from the log.
+  names another one. After a commit that it does not know, this task restarts from the log.
 * Writes since the view's commit form two layers above it: ``newer``, and ``older``
   while a thread brings a second view to the commit with which ``older`` ends.  The layer and the
   old view are dropped together, so a read never misses a commit.
 * The views hold committed versions only, as always.  ``older`` holds committed epochs only, all
-from the commit of the view in use to that of the next one, so the thread writes it to key groups
-that are at the former commit; key groups at another commit are brought up from the log.
+  from the commit of the view in use to that of the next one, so the thread writes it to key groups
+  that are at the former commit; key groups at another commit are brought up from the log.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ block, and its JVM does not touch the events.
 The invariants:
 
 * A file is written by one attempt of one task, under a fresh name, and read only once its blocks
-are named. So the records of any attempt that Spark passes on refer to complete blocks.
+  are named. So the records of any attempt that Spark passes on refer to complete blocks.
 * Files belong to one batch and are removed with its folder; nothing is synced, as a repeated batch
-writes its own.
+  writes its own.
 """
 
 from __future__ import annotations

@@ -17,11 +17,11 @@ The invariants:
   output has left: the system was restored from an older copy, or a replica that lagged behind took
   over.
 * Nothing is written once another run has taken the checkpoint over: ownership is checked before
-each transaction. A pause after the check is fenced by the system, as after a crash.  The answer may
-come from another machine: no call into the system is timed meanwhile.
+  each transaction. A pause after the check is fenced by the system, as after a crash.  The answer
+  may come from another machine: no call into the system is timed meanwhile.
 * Transient failures (the system is unavailable, restarting, full) are retried without end. Others
-(no such table, a value that does not fit) end the run; the batch stays in the list, and the next
-run continues with it.
+  (no such table, a value that does not fit) end the run; the batch stays in the list, and the next
+  run continues with it.
 * A call into the system that shows no sign of life for `ExternalSystem.stalled_s` is broken off:
   its session is closed and another one is opened.  A thread that hangs nevertheless, in a client's
   own code say, is replaced if the system is fencing; what the old one does later changes nothing

@@ -13,8 +13,8 @@ The invariants:
 * Nothing is reported to others, and nothing deleted, between the claim and a line that is on disk
   while the claim is held.
 * An earlier run writes a commit, checks its claim, then reports; so a reported commit existed
-before the new claim and is on the line. Its later commits have other names and are on no line: its
-next check shows that, and it reports nothing.
+  before the new claim and is on the line. Its later commits have other names and are on no line:
+  its next check shows that, and it reports nothing.
 * A claim is read under whatever name it has, and deleted only by a run whose own line is on disk.
   So a line that a run acted on is never lost, however many runs begin at once and die.
 * A number is used once: who created a claim below another one, because it was held up between the

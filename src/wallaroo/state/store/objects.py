@@ -6,7 +6,7 @@ The invariants:
   reports a conflict for an object that does not exist (S3's 409), and a request whose answer was
   lost may have been carried out.  The creator then reads the object and compares its identity.
 * The client's threads do not survive a fork, and it would hang in the child.  So a client is used
-only by the process that created it.
+  only by the process that created it.
 """
 
 from __future__ import annotations

@@ -18,10 +18,10 @@ The invariants:
   previous object is gone, or if that is a fence, marked as swept. It fences again, and readers
   recognize such a fence in the same way.
 * *Unknown outcomes are read back.*  After a lost answer, a timeout or a conflict the object is
-read, and its identity compared: ours, another's, or none, and then the same bytes are written
-again.
+  read, and its identity compared: ours, another's, or none, and then the same bytes are written
+  again.
 * *List, check, delete.* Housekeeping deletes only objects listed before the object that announces
-its image was created, so none of the next owner's.
+  its image was created, so none of the next owner's.
 * Between the start and the end of a run objects are created, and nothing is listed, renamed or
   replaced, but by housekeeping (lists) and in ``swept/`` (the same bytes again).
 """

@@ -5,7 +5,7 @@ Invariants, which make results independent of how input is divided into batches 
 * Lateness depends only on an event's time and its partition's watermark before it.
   Late events have no results.
 * An event's state is removed once the watermark rules out further matches by events that are not
-late.
+  late.
 * A result that one event alone determines is emitted with it; one that depends on events that do
   not arrive, when the watermark has passed them.
 """

@@ -5,9 +5,9 @@ The invariants:
 * An entry is named by side, time, the batch that wrote it, and a number.  Its events are in the
   order of their time, and of their arrival.
 * An event whose end has a result of its own, or that changes while it waits, is a separate entry.
-All others of a key, side and batch form *runs*, named by the time of their last event, so a scan of
-names from a time finds all later events. A run of one event, and those of earlier versions, have
-the form of a single entry.
+  All others of a key, side and batch form *runs*, named by the time of their last event, so a scan
+  of names from a time finds all later events. A run of one event, and those of earlier versions,
+  have the form of a single entry.
 """
 
 from __future__ import annotations

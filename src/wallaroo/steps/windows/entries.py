@@ -8,8 +8,8 @@ Invariants:
   it, only events touch its entries.  A key with a thousand panes has a thousand entries,
   and a batch writes those it touched.
 * Every key with entries has a row in time order, no later than the watermark at which one of them
-is due.  So firing is a range scan, not a lookup of every key. If a key's entries become due later
-than before, its row stays: it is not rewritten until it is due.
+  is due.  So firing is a range scan, not a lookup of every key. If a key's entries become due later
+  than before, its row stays: it is not rewritten until it is due.
 * After a batch whose watermark was ``w`` every row is later than ``w``.
 """
 

@@ -3,12 +3,12 @@
 Invariants, which make results independent of how input is divided into batches or tasks:
 
 * An event's windows are determined by its time and its partition's watermark before it, never by
-what has already fired here. So a pane's slot names the first window that its events count in: for
-an event too late for some of its windows, that is later than its first window by time.
+  what has already fired here. So a pane's slot names the first window that its events count in: for
+  an event too late for some of its windows, that is later than its first window by time.
 * A result includes the events whose partition's watermark was below the watermark at which it is
-due. So events that arrive between two early results, or between two corrections, have slots of
-their own.  Once an early result is emitted, its slots need not be distinguished: they are added to
-their pane's *base*. So a key has few entries, however long its window.
+  due. So events that arrive between two early results, or between two corrections, have slots of
+  their own.  Once an early result is emitted, its slots need not be distinguished: they are added
+  to their pane's *base*. So a key has few entries, however long its window.
 * The accumulators of a pane are combined in the order of their slots, and then those of panes: a
   base may be combined at any time.
 * Results are emitted in the order of the watermark at which they are due; those of one window in

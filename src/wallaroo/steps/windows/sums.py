@@ -4,7 +4,7 @@ Invariants:
 
 * Integers are summed separately, so they may be added in any order.
 * Other values, such as floats, are added in order of arrival: a partial sum holds them one by one.
-So a sum is the same to the last digit, whether computed before or after a shuffle.
+  So a sum is the same to the last digit, whether computed before or after a shuffle.
 """
 
 from __future__ import annotations

@@ -6,9 +6,10 @@ Invariants, besides those of ``steps.joins.machines``:
 
 * A row waits until the watermark is later than its end: its time plus the span.
 * A batch with rows of a key group reads all its pieces, and pairs each row with all others of its
-key, in the pieces and in the batch.
+  key, in the pieces and in the batch.
 * A piece is not rewritten when one of its rows is first matched, or removed while others wait: such
-*notes* are a separate entry, with the time from which rows still wait and whether each was matched.
+  *notes* are a separate entry, with the time from which rows still wait and whether each was
+  matched.
 """
 
 from __future__ import annotations
