@@ -6,6 +6,7 @@ name in lower case.  No two classes share a name.
 
 from __future__ import annotations
 
+import re
 import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
@@ -29,6 +30,7 @@ AS_OBJECTS = (
     "Leave array_like, forbid_unknown_fields and extra='forbid' out, or give it the field as a "
     "Literal."
 )
+HEADS_MAX = 64  # beginnings of objects that are remembered with their readers
 CLASSES = "Use dataclasses, attrs classes, structs, models, named tuples and typed dicts."
 
 
@@ -184,24 +186,55 @@ def tagged_reader(kind: Any, tag: str, form: Any, reader: Callable[[Any], Read])
             return None
         raise ShapeError(f"expected one of {choices}, got {name!r}", tag)
 
-    return _read_by_head(tag, readers, read_by_tag) if form is msgspec.json else read_by_tag
+    if form is not msgspec.json:
+        return read_by_tag
+    check = form.Decoder(msgspec.defstruct("Other", [])).decode
+
+    def drop(payload: Any) -> None:
+        check(payload)
+
+    return _read_by_head(tag, readers, drop if drops_others else read_by_tag, read_by_tag)
 
 
-def _read_by_head(tag: str, readers: Mapping[str, Read], read_by_tag: Read) -> Read:
+def _read_by_head(tag: str, readers: Mapping[str, Read], read_other: Read, by_tag: Read) -> Read:
+    """Return a reader of objects that finds the class in their beginnings if it can.
+
+    ``read_other`` reads objects that begin with an unknown tag, ``by_tag`` any payload.
+    """
     by_head = _heads(tag, readers)
-    width = min(map(len, by_head))
-    # most objects begin with the tag: a part of fixed length, which is found for less than the
-    # first comma, is all of the shortest class's head
-    beginning = slice(0, width)
-    whole = {head: read for head, read in by_head.items() if len(head) == width}.get
+    is_head = re.compile(rb'\{%b: ?"[^"\\]*"' % re.escape(msgspec.json.encode(tag))).fullmatch
+    beginning = slice(0)
+    shortest: dict[bytes, Read] = {}
+
+    def know(head: bytes, read: Read) -> None:
+        # a part of fixed length is found for less than the first comma: all of the shortest head
+        nonlocal beginning, shortest
+        by_head[head] = read
+        beginning = slice(min(map(len, by_head)))
+        shortest = {each: by_head[each] for each in by_head if len(each) == beginning.stop}
+
+    def read_by_whole_head(payload: Any) -> Any:
+        if type(payload) is not bytes:
+            return by_tag(payload)
+        head = payload[: payload.find(b",")]
+        read = by_head.get(head)
+        if read is None:
+            if read_other is by_tag or not is_head(head):
+                return by_tag(payload)
+            read = read_other
+            if len(by_head) < HEADS_MAX:
+                know(head, read)
+        return read(payload)
 
     def read_tagged(payload: Any) -> Any:
-        if type(payload) is bytes:
-            read = whole(payload[beginning]) or by_head.get(payload[: payload.find(b",")])
-            if read is not None:
-                return read(payload)
-        return read_by_tag(payload)
+        try:
+            read = shortest.get(payload[beginning], read_by_whole_head)
+        except TypeError:  # neither bytes nor text
+            read = by_tag
+        return read(payload)
 
+    for head, read in list(by_head.items()):
+        know(head, read)
     return read_tagged
 
 

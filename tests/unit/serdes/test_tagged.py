@@ -168,6 +168,27 @@ def test_case_distinguishes_names(serde_class: Any) -> None:
         serde_class(Trade, tag="type").decoder.decode(write({"type": "SELL", "symbol": "A"}))
 
 
+@pytest.mark.parametrize("spaced", [b":", b": "])
+def test_any_number_of_other_classes_is_dropped_and_each_is_checked(spaced: bytes) -> None:
+    decode = Json(Quote | Trade | None, tag="type").decoder.decode
+
+    def payload(name: str, end: bytes = b"}") -> bytes:
+        return b'{"type"' + spaced + b'"%b","symbol":"A"' % name.encode() + end
+
+    for name in (*(f"{'n' * (each % 9)}{each}" for each in range(200)), "q", "ü"):
+        for _ in range(2):
+            assert decode(payload(name)) is None
+            assert decode(payload("quote")) == Quote("A")
+            assert decode(payload("sell")) == Trade("sell", "A")
+            with pytest.raises(msgspec.DecodeError):
+                decode(payload(name, b""))
+            with pytest.raises(msgspec.DecodeError):
+                decode(payload(name, b",}"))
+    for other_form in (bytearray, memoryview, bytes.decode):
+        assert decode(other_form(payload("quote"))) == Quote("A")
+        assert decode(other_form(payload("q"))) is None
+
+
 @pytest.mark.parametrize(
     ("kinds", "tag", "words"),
     [
