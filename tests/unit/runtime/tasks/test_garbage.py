@@ -41,6 +41,38 @@ def test_garbage_of_epochs_goes_between_them_where_it_is_much() -> None:
     assert found() is None
 
 
+def test_a_costly_collection_is_not_repeated_at_once_unless_garbage_is_plenty(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = 1_000.0
+    monkeypatch.setattr(garbage.time, "monotonic", lambda: now_s)
+    original = gc.collect
+
+    def slow(generation: int = 2) -> int:
+        nonlocal now_s
+        now_s += 0.125
+        return original(generation)
+
+    collector = Garbage()
+    monkeypatch.setattr(garbage.gc, "collect", slow)
+
+    def is_collected(knots: int) -> bool:
+        knot = Knot()
+        found = weakref.ref(knot)
+        del knot
+        for _ in range(knots):
+            Knot()
+        collector.after_batch()
+        return found() is None
+
+    assert is_collected(garbage.YOUNG_MAX)
+    assert not is_collected(garbage.YOUNG_MAX)
+    assert is_collected(garbage.YOUNG_MOST)
+    assert not is_collected(garbage.YOUNG_MAX)
+    now_s += 0.125 * garbage.REST
+    assert is_collected(garbage.YOUNG_MAX)
+
+
 def test_everything_is_collected_when_no_epoch_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     collector = Garbage()
     assert collector.idle_s is None
