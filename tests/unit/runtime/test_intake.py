@@ -44,6 +44,16 @@ def test_of_a_backlog_of_many_batches_more_is_taken_but_never_all(
     assert ends["a"].events == taken
 
 
+@pytest.mark.parametrize(("most", "taken"), [(0, 100), (400, 400), (9_000, 1_000)])
+def test_a_backlog_that_nothing_follows_is_taken_as_far_as_batches_may_grow(
+    tmp_path: Path, most: int, taken: int
+) -> None:
+    spool(tmp_path / "a", 100)
+    logs = {"a": SpoolLog("a", tmp_path / "a", "", is_ended=True)}
+    ends = plan_ends({"a": BEGINNING}, logs, 100, most)
+    assert ends["a"].events == taken
+
+
 def test_the_smallest_bound_still_moves_every_source_that_has_something(tmp_path: Path) -> None:
     logs = {
         "a": spool(tmp_path / "a", 90),

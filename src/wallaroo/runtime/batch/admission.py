@@ -12,7 +12,7 @@ Ends = dict[str, Position]  # by source name
 
 
 # the share of a backlog (one in four) that a batch may take beyond its bound: the rest waits for
-# several batches anyway
+# several batches anyway.  If all sources have ended, no later event waits for the batch.
 BACKLOG_SHARE = 4
 
 
@@ -54,7 +54,10 @@ def plan_ends(
     if limits is not None:
         backlogs = {name: min(each, limits.get(name, each)) for name, each in backlogs.items()}
     total = sum(backlogs.values())
-    events_max = max(events_max, min(events_most, total // BACKLOG_SHARE))
+    if min(events_most, total) > events_max:
+        has_ended = all(log.head().is_ended for log in logs.values())
+        most = total if has_ended else total // BACKLOG_SHARE
+        events_max = max(events_max, min(events_most, most))
     for name, log in logs.items():
         backlog = backlogs[name]
         share = events_max if total <= events_max else max(1, events_max * backlog // total)
