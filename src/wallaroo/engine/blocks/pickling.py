@@ -16,6 +16,7 @@ from typing import Any
 
 from wallaroo.engine.blocks.by_fields import (
     PLAIN_OR_NONE,
+    form_of,
     is_dataclass_of_fields,
     is_named_tuple_of_fields,
     is_struct_of_fields,
@@ -49,11 +50,16 @@ class Reducers(dict[type[Any], Callable[[Any], Any]]):
         self[cls] = reduce or self._usual
         return self[cls]
 
-    def _by_call(self, cls: type[Any]) -> Callable[[Any], Any] | None:
-        values_of = _arguments(cls)
-        if values_of is None:
+    def _by_call(self, cls: Any) -> Callable[[Any], Any] | None:
+        names = _arguments(cls)
+        if names is None:
             return None
+        if form_of(cls) is not None:  # no field of a plain type leads back to the object
+            values = ", ".join(f"o.{name}" for name in names)
+            by_call: Callable[[Any], Any] = eval(f"lambda o: (cls, ({values}))", {"cls": cls})
+            return by_call
         usual = self._usual
+        values_of = operator.attrgetter(*names)
 
         def reduce(value: Any) -> Any:
             values = values_of(value)
@@ -62,17 +68,15 @@ class Reducers(dict[type[Any], Callable[[Any], Any]]):
         return reduce
 
 
-def _arguments(cls: type[Any]) -> Callable[[Any], tuple[Any, ...]] | None:
-    """Return a getter of the arguments of a frozen dataclass with slots; None for others."""
+def _arguments(cls: type[Any]) -> list[str] | None:
+    """Return the names of the arguments of a frozen dataclass with slots; None for others."""
     is_slow = getattr(getattr(cls, "__getstate__", None), "__module__", "") == "dataclasses"
     if not is_slow or not is_dataclass_of_fields(cls) or any(each.kw_only for each in fields(cls)):
         return None
     if cls.__init__.__code__.co_filename != _GENERATED:
         return None
     names = [each.name for each in fields(cls)]
-    if len(names) < 2:  # then it returns no tuple
-        return None
-    return operator.attrgetter(*names)
+    return None if len(names) < 2 else names  # a getter of one attribute returns no tuple
 
 
 def _by_dict(cls: type[Any]) -> Callable[[Any], Any] | None:
@@ -106,8 +110,9 @@ def _writer_of(cls: type[Any]) -> Callable[[Any], bytes | None] | None:
     head = b"%bc%b\n%b\n" % (_BEGIN, cls.__module__.encode(), cls.__qualname__.encode())
     if is_named_tuple_of_fields(cls):
         return _writer(head, lambda value: (tuple(value), value), b"\x81.")
-    arguments = _arguments(cls)
-    if arguments is not None:
+    names = _arguments(cls)
+    if names is not None:
+        arguments = operator.attrgetter(*names)
         return _writer(head, lambda value: (arguments(value),) * 2, b"R.")
     if is_struct_of_fields(cls):
         is_called_by_name = any(each.kind is each.KEYWORD_ONLY for each in _parameters(cls))
