@@ -107,7 +107,8 @@ class Pacer:
         2000
         """
         expected_s = max(self._target_s, self._fixed_s + self.events_max * self._event_s)
-        return self._as_places(int(self.events_max * max(1.0, self._growth_s / expected_s)))
+        events = int(self.events_max * max(1.0, self._growth_s / expected_s))
+        return self._as_places(min(events, self._pace.events_max))
 
     def _as_places(self, events: int) -> int:
         return max(events, min(int(events * self._places), self._pace.events_max))
