@@ -33,6 +33,10 @@ class SpoolReader:
 
     def __init__(self, folder: Path):
         self.folder = folder
+        # what `around` has read: a plan asks for the boundaries of a piece for each task
+        self._segments: list[Segment] = []
+        self._listed_for = Boundary()  # all segments before it are among them
+        self._indexes: dict[Path, bytes] = {}
 
     def head(self) -> SpoolHead:
         """Return the last published head; the beginning if none was published."""
@@ -56,7 +60,11 @@ class SpoolReader:
         """
         if events >= end.events:
             return end, end
-        segments = segments_of(self.folder)
+        if end != self._listed_for:
+            self._segments = segments_of(self.folder)
+            self._listed_for = end
+            self._indexes.clear()
+        segments = self._segments
         place = (
             bisect_right(
                 segments, max(events, start.events), key=lambda segment: segment.start.events
@@ -67,7 +75,9 @@ class SpoolReader:
             raise _gone(self.folder, start.byte, segments)
         segment = segments[place]
         here = max(segment.start, start)
-        entry = last_entry(_index(segment), events, end.byte)
+        if segment.path not in self._indexes:
+            self._indexes[segment.path] = _index(segment)
+        entry = last_entry(self._indexes[segment.path], events, end.byte)
         if entry is not None:
             here = max(here, entry)
         return _walk(segment, here, events, end)
