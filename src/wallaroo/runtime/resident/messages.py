@@ -5,6 +5,9 @@ Where it runs: pure.
 
 from __future__ import annotations
 
+import io
+import pickle
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from wallaroo.engine.stores.background_upgrades import Portion
@@ -117,3 +120,24 @@ class Ahead:
             is_sampled=self.is_sampled,
             commits=(),
         )
+
+
+def packed_for_tasks(message: Epoch | Ahead, tasks: int) -> Iterator[bytes]:
+    """Yield a message for each task, with the pieces of that task alone.
+
+    All pieces for all tasks would be a cost that grows with the square of their number.
+    """
+    common = pickle.dumps(replace(message, pieces=()))
+    readers = len(message.pieces)
+    for task in range(tasks):
+        own = message.pieces[task] if task < readers else ()
+        yield common + pickle.dumps((readers, own))
+
+
+def unpacked_for_task(packed: bytes, task: int) -> Epoch | Ahead:
+    """Return a message; the pieces of other tasks are empty."""
+    parts = io.BytesIO(packed)
+    message: Epoch | Ahead = pickle.load(parts)
+    readers, own = pickle.load(parts)
+    pieces = tuple(own if number == task else () for number in range(readers))
+    return replace(message, pieces=pieces)

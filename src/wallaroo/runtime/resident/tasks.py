@@ -10,13 +10,14 @@ of an earlier generation cannot reach the driver.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import pickle
 import queue
 import secrets
 import select
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -38,6 +39,7 @@ from wallaroo.runtime.resident.messages import (
     Epoch,
     Hello,
     Welcome,
+    packed_for_tasks,
 )
 from wallaroo.runtime.tasks.job import BatchJob
 
@@ -131,7 +133,8 @@ class ResidentTasks:
             addresses[hello.index] = hello.address
         self._listener.close()  # tasks that connect later are useless
         ordered = tuple(addresses[index] for index in range(self.count))
-        self._send_all(pickle.dumps(Welcome(common, ordered, self._pem, replicas)))
+        welcome = pickle.dumps(Welcome(common, ordered, self._pem, replicas))
+        self._send_all(itertools.repeat(welcome, self.count))
         self._gather()
 
     def _receive_hello(self, connection: socket.socket) -> None:
@@ -152,23 +155,25 @@ class ResidentTasks:
         Raises LostTaskError.  ``plan_ahead`` is called while the tasks work, and returns what they
         may start on after reporting.
         """
-        self._send_all(pickle.dumps(epoch))
+        self._send_all(packed_for_tasks(epoch, self.count))
         trace_point("epoch.sent")
         ahead = plan_ahead(epoch)
         if ahead is not None:
-            self._send_ahead(pickle.dumps(ahead))
+            self._send_ahead(list(packed_for_tasks(ahead, self.count)))
         return self._gather()
 
-    def _send_ahead(self, message: bytes) -> None:
-        if len(message) > UNREAD_BYTES_MAX:
+    def _send_ahead(self, messages: Sequence[bytes]) -> None:
+        if max(map(len, messages)) > UNREAD_BYTES_MAX:
             return
-        for connection in self._connections.values():
+        for index, message in enumerate(messages):
             with contextlib.suppress(OSError):  # a lost task is noticed by its missing report
-                send(connection, message)
+                send(self._connections[index], message)
         trace_point("ahead.sent")
 
-    def _send_all(self, message: bytes) -> None:
-        for index, connection in self._connections.items():
+    def _send_all(self, messages: Iterable[bytes]) -> None:
+        """Send a message to each task."""
+        for index, message in enumerate(messages):
+            connection = self._connections[index]
             connection.settimeout(None)
             try:
                 send(connection, message)

@@ -35,6 +35,7 @@ from wallaroo.runtime.resident.messages import (
     Epoch,
     Hello,
     Welcome,
+    unpacked_for_task,
 )
 from wallaroo.runtime.resident.replica import REPLICA_NOTE, Replica
 from wallaroo.runtime.resident.resident_state import ResidentState
@@ -123,7 +124,7 @@ def _serve(driver: socket.socket, task: ResidentTask) -> None:
         idle_s = garbage.idle_s
         if not arriving.poll(None if idle_s is None else idle_s * 1e3):
             garbage.collect()
-        message: Epoch | Ahead = pickle.loads(receive(driver))
+        message = unpacked_for_task(receive(driver), task.index)
         trace_point("task.received")
         if isinstance(message, Ahead):
             task.run_ahead(message)
@@ -141,7 +142,7 @@ class ResidentTask:
     """
 
     def __init__(self, index: int, common: BatchJob, mesh: Mesh, replica: Sequence[int] = ()):
-        self._index = index
+        self.index = index
         self._common = common
         self._mesh = mesh
         self._state: ResidentState | None = None
@@ -186,9 +187,9 @@ class ResidentTask:
     def _reports(self, job: BatchJob, received: Iterable[Record]) -> tuple[TaskReport, ...]:
         """Run the last level; return its reports, none if it has no part here."""
         last = job.levels - 1
-        if self._index >= job.widths[last]:
+        if self.index >= job.widths[last]:
             return ()
-        return tuple(run_level(job, last, self._index, received, self._opened, math.inf))
+        return tuple(run_level(job, last, self.index, received, self._opened, math.inf))
 
     def _note_replica(self, reports: Iterable[TaskReport]) -> None:
         held = self._replica.newly_held() if self._replica is not None else None
@@ -226,7 +227,7 @@ class ResidentTask:
         return None
 
     def _failed(self, error: WallarooError) -> TaskReport:
-        return TaskReport(0, self._index, "", error=error, worker=worker_name())
+        return TaskReport(0, self.index, "", error=error, worker=worker_name())
 
     def _lasting(self, plan: Plan) -> ResidentState:
         if self._state is None:
@@ -250,7 +251,7 @@ class ResidentTask:
         return TaskState(
             deployment.view_folder(),
             plan.key_groups,
-            groups_of_task(self._index, self._common.tasks, plan.key_groups),
+            groups_of_task(self.index, self._common.tasks, plan.key_groups),
             self._common.steps,
             deployment.checkpoint_id,
             self._located,
@@ -266,10 +267,10 @@ class ResidentTask:
 
     def _given(self, job: BatchJob, level: int, received: Iterable[Record]) -> Given:
         """Run a level; return its records by next task, None if it has no part here."""
-        if self._index >= job.widths[level]:
+        if self.index >= job.widths[level]:
             return None
         given: list[list[Record]] = [[] for _ in range(job.tasks)]
-        for record in run_level(job, level, self._index, received, self._opened, math.inf):
+        for record in run_level(job, level, self.index, received, self._opened, math.inf):
             given[record[0]].append(record)
         return given
 
@@ -277,11 +278,11 @@ class ResidentTask:
         outgoing = {
             peer: pickle.dumps(records, 5)
             for peer, records in enumerate(given or ())
-            if peer != self._index
+            if peer != self.index
         }
-        producers = [peer for peer in range(job.widths[level]) if peer != self._index]
+        producers = [peer for peer in range(job.widths[level]) if peer != self.index]
         arrived = self._mesh.exchange(outgoing, producers)
-        records = list(given[self._index]) if given else []
+        records = list(given[self.index]) if given else []
         for peer in producers:
             records.extend(pickle.loads(arrived[peer]))
         return records

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 
 from tests.unit.ingress.test_tls import make_certificate
 from wallaroo.engine.report import TaskReport
+from wallaroo.engine.time.watermarks import BatchTime
 from wallaroo.errors import PeerError
 from wallaroo.network.proved_connections import beside, connect
 from wallaroo.runtime.resident.framing import receive, send
@@ -25,6 +27,7 @@ from wallaroo.runtime.resident.messages import (
     Epoch,
     Hello,
     Welcome,
+    unpacked_for_task,
 )
 from wallaroo.runtime.resident.tasks import START_S, LostTaskError, MeetingPoint, ResidentTasks
 from wallaroo.runtime.resident.worker import connected_tasks, report_loss
@@ -54,7 +57,7 @@ def task(of: ResidentTasks, index: int, answer: Callable[[socket.socket], None])
             welcome: Welcome = pickle.loads(receive(driver))
             assert welcome == Welcome(COMMON, ("address 0", "address 1"))
             send(driver, pickle.dumps(()))
-            assert pickle.loads(receive(driver)) == EPOCH
+            assert unpacked_for_task(receive(driver), index) == EPOCH
             answer(driver)
 
     threading.Thread(target=live, daemon=True).start()
@@ -115,12 +118,12 @@ def test_a_task_that_dies_is_lost(tasks: ResidentTasks) -> None:
     assert [found.attempt for found in raised.value.reports] == ["attempt 1"]
 
 
-def report_and_take(ahead: list[Ahead]) -> Callable[[socket.socket], None]:
+def report_and_take(ahead: dict[int, Any], index: int) -> Callable[[socket.socket], None]:
     """Report, then take what comes next."""
 
     def answer(driver: socket.socket) -> None:
         report(0)(driver)
-        ahead.append(pickle.loads(receive(driver)))
+        ahead[index] = unpacked_for_task(receive(driver), index)
 
     return answer
 
@@ -128,12 +131,15 @@ def report_and_take(ahead: list[Ahead]) -> Callable[[socket.socket], None]:
 def test_what_is_planned_while_tasks_work_is_sent_to_them(
     tasks: ResidentTasks, eventually: Callable[..., Any]
 ) -> None:
-    planned = Ahead(1, ())
-    taken: list[Ahead] = []
+    piece = Piece(0, Range("", 0, 10, 10))
+    planned = Ahead(1, ((), (piece,)), time=BatchTime(clock_ns=9))
+    taken: dict[int, Any] = {}
+    answers = [report_and_take(taken, index) for index in range(2)]
 
-    started(tasks, report_and_take(taken), report_and_take(taken)).run(EPOCH, lambda _: planned)
+    started(tasks, *answers).run(EPOCH, lambda _: planned)
 
-    eventually(lambda: taken == [planned, planned], "both have it")
+    eventually(lambda: len(taken) == 2, "both have it")
+    assert taken == {0: replace(planned, pieces=((), ())), 1: planned}
 
 
 def test_what_a_task_does_not_read_yet_is_small_or_not_sent(tasks: ResidentTasks) -> None:
