@@ -312,7 +312,10 @@ class Pipeline(Generic[T]):
 
 
 class KeyedPipeline(Pipeline[T], Generic[K, T]):
-    """A stream of events of type ``T``, with keys of type ``K``.  Each event has one key."""
+    """A stream of events of type ``T`` with keys of type ``K``.
+
+    Each event has one key.
+    """
 
     __slots__ = ()
 

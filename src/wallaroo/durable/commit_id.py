@@ -20,7 +20,10 @@ NO_BATCH = -1
 
 @dataclass(frozen=True, slots=True)
 class CommitId:
-    """The name of a commit: checkpoint's id, batch's number, and an id never reused."""
+    """The name of a commit.
+
+    It has the checkpoint's id, the batch's number, and an id never reused.
+    """
 
     checkpoint: str
     batch: int = NO_BATCH

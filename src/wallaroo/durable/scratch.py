@@ -1,4 +1,6 @@
-"""Scratch folders, one per run. The next run removes those of killed runs.
+"""Scratch folders, one per run.
+
+The next run removes those of killed runs.
 
 They are in the system's folder for temporary files.
 

@@ -1,4 +1,4 @@
-"""Fault points: places where a test can break the process, disk or clock.
+"""Fault points: places where tests can break process, disk or clock.
 
 They prove what a restart finds.
 

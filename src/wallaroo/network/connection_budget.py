@@ -52,7 +52,10 @@ class Visitor:
 
 
 class Budget:
-    """The open connections, at most ``most``.  Its methods may be called from any thread."""
+    """The open connections, at most ``most``.
+
+    Its methods may be called from any thread.
+    """
 
     def __init__(self, most: int):
         self.most = most

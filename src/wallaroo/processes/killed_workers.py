@@ -1,4 +1,6 @@
-"""Detection of Python workers that were killed, or that a function of the application ended.
+"""Detection of Python workers that died unexpectedly.
+
+They were killed, or a function of the application ended them.
 
 Where it runs: Spark's daemon and driver.
 
@@ -29,7 +31,9 @@ _idle: set[str] = set()  # names of those that had no task; each is reported man
 
 
 class Deaths:
-    """Deaths of a daemon's children by signals from elsewhere, or by a call of ``os._exit``.
+    """Deaths of a daemon's children.
+
+    They died of others' signals, or by a call of ``os._exit``.
 
     ``report`` takes a process, and its exit code or, negated, signal.
     """

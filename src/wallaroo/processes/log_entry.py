@@ -1,4 +1,4 @@
-"""Entries of a run's log, and the forms in which they are written.
+"""Entries of a run's log, and their formats.
 
 Where it runs: driver, and a worker that writes to its own stderr.
 

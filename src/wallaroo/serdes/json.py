@@ -14,7 +14,10 @@ from wallaroo.serdes.typed_codec import TypedCodec
 
 
 class JsonCodec(TypedCodec):
-    """The codec of JSON texts, UTF-8.  They are values of a type, or as they are (None)."""
+    """The codec of JSON texts in UTF-8.
+
+    They are values of a type, or as they are (None).
+    """
 
     format: ClassVar[Any] = msgspec.json
     has_nan: ClassVar[bool] = False
@@ -22,7 +25,10 @@ class JsonCodec(TypedCodec):
 
 
 class RegisteredJsonCodec(RegisteredCodec):
-    """The codec of JSON with its schema's id. The type, not the schema, checks values."""
+    """The codec of JSON with its schema's id.
+
+    The type, not the schema, checks values.
+    """
 
     schema_kind = "JSON"
 

@@ -11,7 +11,10 @@ from wallaroo.serdes.typed_codec import TypedCodec
 
 
 class MessagePackCodec(TypedCodec):
-    """The codec of a MessagePack value.  It is a value of a type, or as it is (None)."""
+    """The codec of a MessagePack value.
+
+    It is a value of a type, or as it is (None).
+    """
 
     format: ClassVar[Any] = msgpack
     has_nan: ClassVar[bool] = True

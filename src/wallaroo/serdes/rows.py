@@ -1,4 +1,4 @@
-"""Dict rows of a Parquet file or a database as values of a type."""
+"""Dict rows of Parquet files and databases as typed values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events of several classes: a field of each object, the tag, names its class.
+"""Events of several classes, named by a field, the tag.
 
 A class is named by the values that its own field of that name allows (a ``Literal``), or by its
 name in lower case.  No two classes share a name.

@@ -92,7 +92,10 @@ def _index(lengths: array[int]) -> bytes:
 
 
 class StagedWriter(SinkWriter):
-    """The writer of one attempt's outputs.  It creates a file only beyond ``inline_bytes_max``."""
+    """The writer of one attempt's outputs.
+
+    It creates a file only beyond ``inline_bytes_max``.
+    """
 
     def __init__(self, context: WriteContext):
         self._folder = context.staging

@@ -30,7 +30,10 @@ LEFT = "left.json"
 
 @dataclass(frozen=True, slots=True)
 class TargetRecord:
-    """The target of output.  ``since`` is the last commit before output began to go there."""
+    """The target of output.
+
+    ``since`` is the last commit before output began to go there.
+    """
 
     target: str
     since: CommitId

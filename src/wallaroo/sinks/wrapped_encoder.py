@@ -16,7 +16,10 @@ Pack = Callable[[Any], Any]
 
 
 class WrappedEncoder(WrappedStep, Encoder[Any]):
-    """The user's encoder ``inner``, whose outputs are packed by ``pack``, which can be pickled."""
+    """The user's encoder ``inner`` with ``pack`` applied to its outputs.
+
+    It can be pickled.
+    """
 
     inner: Encoder[Any]
 

@@ -57,7 +57,10 @@ class ChainDecoder(WrappedStep, Decoder[Any]):
 
 @dataclass(frozen=True, slots=True)
 class ChainSourceConfig(SourceConfig[Event]):
-    """A source that reads ``first`` to its end, and continues with ``second``. See `chain`."""
+    """A source that reads ``first``, then ``second``.
+
+    See `chain`.
+    """
 
     kind: ClassVar[str] = "chain"
     label_form: ClassVar[str] = "{0.first.label}, then {0.second.label}"

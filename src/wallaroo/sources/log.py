@@ -101,7 +101,10 @@ class Head:
 @pickled_by_values
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A part of one partition from ``start`` to before ``end``, which are opaque."""
+    """A part of one partition, from ``start`` to before ``end``.
+
+    Both are opaque.
+    """
 
     partition: str
     start: Any
@@ -110,7 +113,7 @@ class Range:
 
 
 class Reached(NamedTuple):
-    """The end of a range that was read, and its number of events."""
+    """The end of a range that was read, with its event count."""
 
     place: Any
     events: int
@@ -162,7 +165,7 @@ class CutShortError(Exception):
 
 
 class Boundary(NamedTuple):
-    """The place from which a log is read after another source, found once."""
+    """The place at which a log follows another source, determined once."""
 
     position: Position
     # no event after it is expected to be older, except for delays; None: not known
@@ -170,7 +173,10 @@ class Boundary(NamedTuple):
 
 
 class Backfill(NamedTuple):
-    """Progress of a source that is read before another one takes over. Counts may be estimates."""
+    """Progress of a source that another one will follow.
+
+    Counts may be estimates.
+    """
 
     done: int  # events
     left: int
@@ -178,7 +184,10 @@ class Backfill(NamedTuple):
 
 
 class SourceLog(ABC):
-    """One source of a run as a log.  Picklable: workers get a copy."""
+    """One source of a run as a log.
+
+    Picklable: workers get a copy.
+    """
 
     # its planned positions count events; if not, commits count the events read
     counts_events: ClassVar[bool] = True

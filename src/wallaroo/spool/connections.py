@@ -82,7 +82,9 @@ class OpenConnections:
 
 
 class Statements:
-    """Statements of the file while input waited: more connections may have closed since.
+    """Statements of the file while input waited.
+
+    More connections may have closed since.
 
     The newest statement that a position has reached counts.  Of a long backlog some are dropped,
     at equal distances; connections then count as open for a little longer.

@@ -82,7 +82,10 @@ class SpoolFullError(PeerError):
 
 
 class ReplicaSilentError(SpoolFullError):
-    """The copy on a second host does not confirm. It is otherwise like a full disk."""
+    """Error: the copy on a second host does not confirm.
+
+    It is handled like a full disk.
+    """
 
 
 class SpoolDiskError(PeerError):
@@ -98,7 +101,10 @@ class Boundary:
 
 
 class Chunk(NamedTuple):
-    """The content of one ``append``; a named tuple for speed: 500,000 are read per second."""
+    """The content of one ``append``.
+
+    A named tuple for speed: 500,000 are read per second.
+    """
 
     receipt_ns: int
     connection: int

@@ -18,7 +18,10 @@ from wallaroo.spool.format import Boundary
 
 @dataclass(frozen=True, slots=True)
 class SpoolOffset:
-    """A place, see the module. At a boundary ``skip`` is 0 and ``after`` is ``byte``."""
+    """A place (see the module).
+
+    At a boundary ``skip`` is 0 and ``after`` is ``byte``.
+    """
 
     byte: int
     skip: int = 0

@@ -1,4 +1,4 @@
-"""Recovery of a spool: the end of its log, and removal of the rest.
+"""Recovery of a spool: its log's end, and removal of the rest.
 
 Where it runs: ingress and feeders at start, under the folder's lock; ``find_end`` in the driver,
 too.  Whole chunks after the head are kept: after a power cut the head may be older than what was

@@ -17,7 +17,10 @@ _FOLDER = "ingresses"  # beside the spools: a new start of the checkpoint delete
 
 
 class WelcomedHosts:
-    """A file for each host, with its key as name. Runs that do not know each other may write."""
+    """A file for each host, with its key as name.
+
+    Runs that do not know each other may write.
+    """
 
     def __init__(self, spool_root: Path):
         self._folder = spool_root / _FOLDER

@@ -86,7 +86,10 @@ class _Synced:
 
 
 class SpoolWriter:
-    """The writer of a source's spool: survives a killed process, if durable a power cut."""
+    """The writer of a source's spool.
+
+    It survives a killed process, and if durable a power cut.
+    """
 
     def __init__(
         self,

@@ -90,7 +90,10 @@ READ_TRIES = 20  # while a run that was taken over unawares deletes old commits
 
 
 class Elsewhere(Protocol):
-    """Object store or second host that must hold a commit before it counts."""
+    """A second place that must hold a commit before it counts.
+
+    It is an object store or a second host.
+    """
 
     def append(self, commit: Commit) -> None:
         """Return once a commit that was published in the folder is there.

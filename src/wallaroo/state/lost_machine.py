@@ -1,4 +1,6 @@
-"""Restart of a checkpoint whose machine was lost before everything was on disk.
+"""Restart of a checkpoint after the loss of its machine.
+
+Some of it was not on disk yet.
 
 Where it runs: driver, and commands that open a checkpoint.
 

@@ -1,4 +1,4 @@
-"""Steps: frozen values that name a user's function and how to call it.
+"""Steps: frozen values with a user's function and its calling convention.
 
 A step travels by reference (``references.py``) if it can be imported; functions defined inside
 other functions travel by value.
@@ -46,7 +46,7 @@ def _by_value(cls: type[Step], function: bytes, options: tuple[Any, ...]) -> Ste
 
 
 class Step:
-    """A user's function with its name and its place in the user's file."""
+    """A user's function with its name and source location."""
 
     kind: ClassVar[str] = "step"
     example: ClassVar[str] = "def {name}(event): ..."  # the form of its function
@@ -141,7 +141,9 @@ class Step:
 
 
 class WrappedStep(Step):
-    """A step of this package around one of the user's, ``inner``: name and place are the user's.
+    """A step of this package around ``inner``, one of the user's.
+
+    Name and place are the user's.
 
     A subclass is created with ``inner`` and the other arguments of `_take_over`.
     """
@@ -190,7 +192,10 @@ class Computation(Step, Generic[In, Out]):
 
 
 class ComputationMulti(Step, Generic[In, Out]):
-    """One event in, a list out. ``[]`` or ``None`` emits nothing, ``None`` items are dropped."""
+    """One event in, a list out.
+
+    ``[]`` or ``None`` emits nothing, ``None`` items are dropped.
+    """
 
     kind = "computation_multi"
     is_computation = True
@@ -209,7 +214,7 @@ class ComputationMulti(Step, Generic[In, Out]):
 
 
 class Filter(Step, Generic[In]):
-    """One event in, passed on unchanged if the function returns a true value."""
+    """One event in, passed on unchanged if the function returns true."""
 
     kind = "filter"
     is_computation = True
@@ -222,7 +227,7 @@ class Branch(Step, Generic[In]):
 
 
 class Peek(Step, Generic[In]):
-    """One event in, passed on unchanged after the function is called with it."""
+    """One event in, passed on unchanged after a call of the function."""
 
     kind = "peek"
     is_computation = True
@@ -310,7 +315,10 @@ def _callback_by_value(function: bytes) -> Callback:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """State step's calls triggered by time rather than by an event.  Spans are nanoseconds."""
+    """A state step's calls that time triggers, not an event.
+
+    Spans are in nanoseconds.
+    """
 
     on_timer: Callback | None = None
     on_end: Callback | None = None
@@ -447,7 +455,10 @@ class StateComputationMulti(_Stateful[S], Generic[In, S, Out]):
 
 
 class KeyExtractor(Step, Generic[In, K]):
-    """One event in, its key out: str, bytes, int, or a tuple of these."""
+    """One event in, its key out.
+
+    Keys are str, bytes, int, or tuples of these.
+    """
 
     kind = "key_extractor"
 

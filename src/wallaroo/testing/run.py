@@ -55,7 +55,9 @@ class VirtualClock:
 
 @dataclass(slots=True)
 class LocalRun:
-    """A run's encoded outputs by sink name in sink order; ``state(step)``: states by key.
+    """A run's encoded outputs by sink name, in sink order.
+
+    ``state(step)``: states by key.
 
     ``decoded_by_sink`` has the same outputs as the sinks write them: records with value, key,
     partition and headers, a dict for each row of a sink with columns, messages with value and

@@ -27,7 +27,10 @@ PIECE_KINDS = frozenset({"latest join", "latest join of rows", "interval join of
 
 
 class Part(NamedTuple):
-    """Stored entry of a key; ``size``: its bytes, or this key's share of a piece."""
+    """Stored entry of a key.
+
+    ``size``: its bytes, or this key's share of a piece.
+    """
 
     sub: Sub
     raw: bytes

@@ -42,12 +42,17 @@ _STOP = b"."
 
 
 class Packed(bytes):
-    """Bytes that are not a pickle: only the application that packed them can read them."""
+    """Bytes that are not a pickle.
+
+    Only the application that packed them can read them.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class DecodedValue:
-    """A state object as JSON: its class's name, and its attributes or the value itself.
+    """A state object as JSON.
+
+    It has the class's name, and the attributes or the value itself.
 
     ``is_keyed``: the windows, timers or sides of a join of a key; the name is the step's kind.
     """

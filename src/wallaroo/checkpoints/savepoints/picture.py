@@ -43,7 +43,10 @@ NOTES = 2
 
 
 class OpenFile(NamedTuple):
-    """A file, and how many of its bytes count, as it may grow."""
+    """A file, and the number of its bytes that count.
+
+    The file may grow.
+    """
 
     file: IO[bytes]
     size: int

@@ -1,4 +1,4 @@
-"""Tables about a checkpoint as a whole: its commits, its sinks and its dead letters.
+"""Tables of a checkpoint's commits, sinks and dead letters.
 
 Where it runs: a terminal, or a worker of the Spark that reads a checkpoint.
 """

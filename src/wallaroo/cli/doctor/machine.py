@@ -47,7 +47,10 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report: the subject, its verdict, the observation, and the fix."""
+    """One line of the report.
+
+    It has the subject, the verdict, the observation and the fix.
+    """
 
     thing: str
     verdict: Verdict

@@ -71,7 +71,9 @@ class QuietView(_Closing):
 
 
 class LineView(_Closing):
-    """A view that logs state changes and key moves immediately, the rest periodically.
+    """A view that logs changes immediately and figures periodically.
+
+    Changes are those of the run's state, and key moves.
 
     While no figure changes, as at night, it logs one line a minute.
     A latency target that is missed, or kept again, is a line of its own.

@@ -35,7 +35,10 @@ PART = re.compile(r"part-(\d{12,})-([0-9a-f]{12})-([0-9a-f]{12})")
 
 @dataclass(frozen=True, slots=True)
 class DirectoryMarker:
-    """The writer of a directory.  ``rolled_back`` is the newest part that a rollback removed."""
+    """The writer of a directory.
+
+    ``rolled_back`` is the newest part that a rollback removed.
+    """
 
     checkpoint: str
     sink: str

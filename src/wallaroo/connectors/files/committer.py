@@ -216,7 +216,7 @@ class PartsSystem(GroupSystem[RollingSinkConfig]):
 
 
 class RollingCommitter(GroupCommitter):
-    """A committer that writes each group of batches as files, one per folder."""
+    """A committer that writes a file per folder and group of batches."""
 
     def __init__(self, system: PartsSystem, context: CommitContext, *, points: str):
         super().__init__(system, context, points=points)

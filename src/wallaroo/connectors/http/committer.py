@@ -48,7 +48,10 @@ SHOWN_MAX = 200  # characters of a response body that errors show
 
 
 class AnswerError(DeliveryError):
-    """An answer other than success.  ``retry_after_s`` is the delay that the server asks for."""
+    """An answer other than success.
+
+    ``retry_after_s`` is the delay that the server asks for.
+    """
 
     def __init__(self, status: int, words: str, retry_after_s: float = 0.0):
         is_transient = status in TRANSIENT or status >= 500
@@ -57,7 +60,10 @@ class AnswerError(DeliveryError):
 
 
 class FinalAnswer(HTTPResponse):
-    """An answer after informational ones (RFC 9110, 15.2): the library passes over 100 alone."""
+    """An answer after informational ones (RFC 9110, 15.2).
+
+    The library itself only skips 100.
+    """
 
     def _read_status(self) -> tuple[str, int, str]:
         version, status, reason = super()._read_status()  # type: ignore[misc]  # not public

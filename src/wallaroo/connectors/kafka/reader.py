@@ -51,7 +51,10 @@ TURNING = {"fetch.wait.max.ms": 5, "queued.max.messages.kbytes": 4 * 1024}
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """One partition as a reader sees it.  ``options`` are sorted pairs, so that it can be a key."""
+    """One partition as a reader sees it.
+
+    ``options`` are sorted pairs, so that it can be a key.
+    """
 
     brokers: str
     topic: str

@@ -34,7 +34,7 @@ Answer = TypeVar("Answer")
 
 
 class EventLoop:
-    """An event loop in its own thread that runs coroutines for another thread.
+    """An event loop that runs another thread's coroutines in its own thread.
 
     It runs as long as the session, so that the client answers its server's pings while there is no
     output.
@@ -76,7 +76,10 @@ class EventLoop:
 
 
 class StreamPublisher:
-    """One connection in an event loop's thread; `publish_async` loses answers that are errors."""
+    """One connection in an event loop's thread.
+
+    The client's `publish_async` is not used: it loses error answers.
+    """
 
     def __init__(self, client: Any, sink: str, config: NATSSinkConfig):
         self._client = client

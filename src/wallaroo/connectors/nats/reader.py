@@ -56,7 +56,10 @@ TOO_LARGE = "Message Size Exceeds MaxBytes"  # the rest of the request's byte li
 
 
 class StreamPosition(NamedTuple):
-    """The place after a message: its number, its time, and the stream's creation time."""
+    """The position after a message.
+
+    It has the message's number and time, and the stream's creation time.
+    """
 
     created: str
     sequence: int
@@ -64,7 +67,7 @@ class StreamPosition(NamedTuple):
 
 
 class LostError(ConnectionError):
-    """The error of a connection or consumer that can no longer be used."""
+    """Error of a connection or consumer that is no longer usable."""
 
 
 class Acknowledgements:

@@ -38,7 +38,7 @@ class Message(NamedTuple):
 
 
 class NotAcceptedError(DeliveryError):
-    """A message that the server temporarily refuses, such as for a full queue."""
+    """A message refused for now, for example because of a full queue."""
 
     def __init__(self) -> None:
         super().__init__("the server did not accept a message", True)

@@ -28,7 +28,10 @@ _log = logging.getLogger(__name__)
 
 
 class RedisFeed:
-    """The feed that continues from a position.  It waits for an unavailable server."""
+    """The feed from a position on.
+
+    It waits for an unavailable server.
+    """
 
     def __init__(self, config: RedisSourceConfig[Any], position: EntryPosition):
         self._config = config

@@ -1,4 +1,4 @@
-"""RedisSinkConfig: outputs in a Redis stream, a hash or keys of their own, exactly once."""
+"""RedisSinkConfig: outputs in a stream, a hash or keys, exactly once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from wallaroo.steps.option_values import is_count
 
 @dataclass(frozen=True, slots=True)
 class RedisSinkConfig(QueuedSinkConfig):
-    """A sink that writes a stream, a hash or keys, in order, exactly once.
+    """A sink that writes a stream, a hash or keys, exactly once.
+
+    Outputs are written in order.
 
     For ``stream`` the encoder returns a dict of fields, or a value (bytes, str), which becomes the
     field ``value``.  For ``hash`` it returns ``(field, value)``; a value of None, or a

@@ -1,4 +1,4 @@
-"""Rows of Spark as payloads: pickled dicts, or record batches in Arrow's stream format.
+"""Spark rows as payloads: pickled dicts or Arrow streams.
 
 Where it runs: the feeder packs, workers unpack; pure.
 """

@@ -1,4 +1,6 @@
-"""SparkSourceConfig: the rows of a DataFrame of Spark, a stream or a table, as events.
+"""SparkSourceConfig: the rows of a Spark DataFrame as events.
+
+The DataFrame is a stream or a table.
 
 Where it runs: the configuration travels; the DataFrame is read by a Spark of its own, in a feeder
 process.  Nothing here needs PySpark.
@@ -23,7 +25,7 @@ FORMS = (ROWS, BATCHES)
 
 @dataclass(frozen=True, slots=True)
 class SparkSourceConfig(SourceConfig[Event]):
-    """A source of the rows of a DataFrame that Spark reads, exactly once.
+    """A source of the rows of a Spark DataFrame, exactly once.
 
     ``reader`` is called with a `pyspark.sql.SparkSession` and returns the DataFrame: of
     ``spark.readStream``, whose rows come as they appear, or of ``spark.read``, whose rows are read

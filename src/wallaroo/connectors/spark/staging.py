@@ -1,4 +1,4 @@
-"""Rows that Spark has handed over, on disk until the spool has them.
+"""Rows from Spark on disk, until the spool has them.
 
 Where it runs: feeder processes.
 

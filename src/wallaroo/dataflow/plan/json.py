@@ -80,7 +80,10 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The verdict, and its reasons as sentences.  For CHANGED they list new and removed parts."""
+    """The verdict, and its reasons as sentences.
+
+    For CHANGED they list new and removed parts.
+    """
 
     verdict: Verdict
     reasons: tuple[str, ...] = ()

@@ -143,7 +143,10 @@ class PickleStream:
 
 
 class FieldsColumn:
-    """Objects of one class packed by field. ``mark`` is the placeholder of each."""
+    """Objects of one class packed by field.
+
+    ``mark`` is the placeholder of each.
+    """
 
     __slots__ = ("_pack", "accepts", "append", "is_lasting", "keep", "mark", "values")
 
@@ -167,7 +170,9 @@ class FieldsColumn:
 
 
 class ValueColumn:
-    """Atomic values in a list, others in their class's column, or in a stream.
+    """Values by class.
+
+    Atomic values are in a list, others in their class's column or in a stream.
 
     In the list, None is the stream's next value, and a mark for its column's next.
     """

@@ -84,7 +84,9 @@ def _by_dict(cls: type[Any]) -> Callable[[Any], Any] | None:
 
 
 class _Writers(dict[type[Any], Callable[[Any], bytes | None] | None]):
-    """Functions by class that pickle an object of plain fields, else return None.
+    """Functions by class that pickle objects of plain fields.
+
+    They return None for other objects.
 
     The pickle of the fields is placed between opcodes that all objects of the class share.
     """

@@ -125,7 +125,7 @@ class CodedKeys:
 
 
 class LostKeys:
-    """Stand-in for the keys of outputs that do not correspond to input rows."""
+    """Stand-in for keys of outputs that do not match input rows."""
 
     __slots__ = ("_count", "_why")
 

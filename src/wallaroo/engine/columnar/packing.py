@@ -30,7 +30,10 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class ColumnLayout:
-    """The fields of a dtype without gaps: ``runs`` of bytes to copy, dtype of the copy."""
+    """The fields of a dtype without gaps.
+
+    ``runs`` of bytes to copy, and the dtype of the copy.
+    """
 
     runs: tuple[tuple[int, int], ...]  # offset, bytes
     packed: np.dtype[Any]

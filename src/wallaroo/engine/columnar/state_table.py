@@ -130,7 +130,10 @@ def _value_of(dtype: np.dtype[Any]) -> tuple[bytes, str, bytes] | None:
 
 
 class StateTable(KeyedState):
-    """A step's states; ``at`` loads those of keys; ``states``: a row or object per key."""
+    """A step's states as a table.
+
+    ``at`` loads those of keys; ``states``: a row or object per key.
+    """
 
     step: BatchStateComputation[Any, Any, Any]
 

@@ -170,7 +170,10 @@ def _is_next(node: ast.AST) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """A compiled chain.  ``make`` accepts the values of ``bound``: (place in the chain, name)."""
+    """A compiled chain.
+
+    ``make`` accepts the values of ``bound``: (place in the chain, name).
+    """
 
     make: Callable[..., Any]
     bound: tuple[tuple[int, str], ...]

@@ -35,7 +35,10 @@ def no_keys(step: Step) -> Iterable[Key]:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Place at which an operator is built: the next one's ``emit``, and its resources."""
+    """Place at which an operator is built.
+
+    It has the next one's ``emit``, and its resources.
+    """
 
     emit: Emit
     failed: OnError

@@ -61,7 +61,10 @@ class StepFacts(NamedTuple):
 
 
 class RunMeter:
-    """A run's `RunStatus` in bounded memory. Methods may be called from any thread."""
+    """A run's `RunStatus` in bounded memory.
+
+    Methods may be called from any thread.
+    """
 
     def __init__(
         self,

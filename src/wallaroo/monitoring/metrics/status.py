@@ -33,7 +33,10 @@ class TimeStatus:
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """A step's watermark, behind the sources' by the delays of windows before it."""
+    """A step's watermark.
+
+    It is behind the sources' by the delays of windows before it.
+    """
 
     step: str
     time: TimeStatus
@@ -171,7 +174,7 @@ class StepUpgrade:
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
-    """A worker: a host of the cluster, with one view of its tasks' state."""
+    """A worker: a host with one view of its tasks' state."""
 
     name: str  # WALLAROO_WORKER of its environment, else the host's name
     host: str  # as Spark names it
@@ -211,7 +214,10 @@ class StandbyStatus:
 
 
 class RunState(StrEnum):
-    """A state of a run. The value is its name in the status, the metrics and the terminal."""
+    """A state of a run.
+
+    The value is its name in the status, the metrics and the terminal.
+    """
 
     STARTING = "starting"
     STANDBY = "standby"  # waits to take over

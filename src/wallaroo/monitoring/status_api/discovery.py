@@ -1,4 +1,6 @@
-"""Registration of running applications: a file in the checkpoint, another one per user.
+"""Registration of running applications.
+
+There is one file in the checkpoint and one per user.
 
 Where it runs: driver writes, a terminal reads.
 

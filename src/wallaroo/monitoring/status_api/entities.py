@@ -61,7 +61,7 @@ class Question:
 
 
 class EntityReader:
-    """The reader of a checkpoint on request, in a process of its own.
+    """Reader of a checkpoint on request, in a separate process.
 
     It reads one query at a time.  Methods may be called from any thread.
     """

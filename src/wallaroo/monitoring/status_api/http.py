@@ -1,4 +1,4 @@
-"""HTTP for the status server: requests, replies, a table of routes, and sockets.
+"""HTTP for the status server: requests, replies, routes and sockets.
 
 Where it runs: driver, in threads of its own.
 
@@ -58,7 +58,10 @@ _STATUS = {
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request: path without a final slash, parameters (their last values) and headers."""
+    """A request.
+
+    It has the path without a final slash, parameters (last values only) and headers.
+    """
 
     path: str
     parameters: Mapping[str, str]
@@ -71,7 +74,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A reply: a body, or a stream.  A stream consists of pieces until the client leaves."""
+    """A reply: a body or a stream.
+
+    A stream consists of pieces until the client leaves.
+    """
 
     code: HTTPStatus
     body: bytes = b""

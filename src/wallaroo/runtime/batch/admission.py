@@ -18,7 +18,9 @@ BACKLOG_SHARE = 4
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """The next batch's events over all sources, or none. ``limits`` is for some of them.
+    """The next batch's events over all sources, or none.
+
+    ``limits`` is for some of them.
 
     ``events_most``: the bound if several batches of ``events_max`` wait.
     """
@@ -66,7 +68,10 @@ def plan_ends(
 
 
 class AdmissionControl:
-    """The run's admission of input to batches, held at first. A lock separates its threads."""
+    """The run's admission of input to batches, closed at first.
+
+    A lock separates its threads.
+    """
 
     def __init__(
         self,

@@ -55,7 +55,10 @@ class BatchCost(NamedTuple):
 
 
 class Pacer:
-    """Pacer of a run's batches; ``events_max``: the events that fit the next one."""
+    """Pacer of a run's batches.
+
+    ``events_max``: the events that fit the next one.
+    """
 
     def __init__(
         self,

@@ -22,7 +22,10 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The owner of a checkpoint at one poll: the newest claim, and the lease."""
+    """The owner of a checkpoint at one poll: claim and lease.
+
+    The claim is the newest.
+    """
 
     epoch: int = 0  # 0: nothing was begun
     lease: Lease | None = None

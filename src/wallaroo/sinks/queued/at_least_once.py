@@ -73,7 +73,10 @@ class Slice:
 
 
 class RefusedSliceError(Exception):
-    """A slice of several outputs that was refused as a whole. It may be accepted in part."""
+    """A slice of several outputs that was refused as a whole.
+
+    It may be accepted in part.
+    """
 
 
 class SlicedSession(Session):

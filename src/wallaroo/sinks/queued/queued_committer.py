@@ -63,7 +63,10 @@ class _ReplacedError(Exception):
 
 
 class QueuedCommitter(SinkCommitter):
-    """A committer of staged batches to one system; ``points``: its fault points' prefix."""
+    """A committer of staged batches to one system.
+
+    ``points``: its fault points' prefix.
+    """
 
     def __init__(self, system: ExternalSystem[Any], context: CommitContext, *, points: str):
         self._sink = context.sink

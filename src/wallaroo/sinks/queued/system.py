@@ -34,7 +34,10 @@ class CommitContext:
 
 
 class DeliveryError(Exception):
-    """Output that was not accepted; ``args``: the reason, and whether a retry may help."""
+    """Output that was not accepted.
+
+    ``args``: the reason, and whether a retry may help.
+    """
 
     def __init__(self, why: str, is_transient: bool):
         super().__init__(why, is_transient)

@@ -22,7 +22,10 @@ RESUME_SHARE = 0.1  # the share of a generator's time spent on pickling it, at m
 
 
 class GeneratorFeed:
-    """The feed of a user's generator. Its state before each run is kept in case it fails."""
+    """The feed of a user's generator.
+
+    Its state before each run is kept in case it fails.
+    """
 
     def __init__(self, source: str, generator: object, resume: bytes):
         self._name = source

@@ -140,7 +140,10 @@ class Inbox:
 
 
 class InboxFeed:
-    """A feed of events that ``work`` puts into an inbox from its thread."""
+    """A feed of events that ``work`` puts into an inbox.
+
+    ``work`` runs in a thread of its own.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The ingress hosts that have joined a run, as its driver knows them.
+"""The ingress hosts that have joined a run, for its driver.
 
 Where it runs: driver.  Threads of connections write (`ingress.joining.host_listener`), those of
 batches and of the observer read.
@@ -42,7 +42,10 @@ class Farewell(Enum):
 
 
 class HostPart:
-    """One source's spool on an ingress host: `SpoolPlaces`, as the host reports them."""
+    """One source's spool on an ingress host.
+
+    It is `SpoolPlaces`, as the host reports them.
+    """
 
     def __init__(self) -> None:
         self.connections = Statements()

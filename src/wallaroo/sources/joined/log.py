@@ -99,7 +99,10 @@ class _HostSpool(SpoolLog):
 
 
 class SeveralSpools(SourceLog):
-    """The log of the own spool and those of hosts. See the module's docstring."""
+    """The log of the own spool and those of hosts.
+
+    See the module's docstring.
+    """
 
     wakes = True
 

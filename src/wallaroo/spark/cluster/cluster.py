@@ -1,4 +1,4 @@
-"""The hosts of a run: its cluster's members, and the placement of tasks.
+"""The hosts of a run: its cluster's members and task placement.
 
 ``poll`` is called by the watch, many times a second; batches ask for ``tasks`` and ``layout``.
 

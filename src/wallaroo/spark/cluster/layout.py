@@ -61,7 +61,10 @@ def shuffled_of(rdd: RDD[Any]) -> Any:
 
 
 class Layout:
-    """The hosts of a batch's tasks. Without a shuffle of Spark's, it has no anchors."""
+    """The hosts of a batch's tasks.
+
+    Without a shuffle of Spark's, it has no anchors.
+    """
 
     def __init__(self, context: SparkContext, hosts: tuple[str, ...]):
         self.hosts = hosts
@@ -107,7 +110,10 @@ class Layout:
 
 
 class Layouts:
-    """The layouts of the present members, by number of tasks. The cluster's lock guards them."""
+    """The layouts of the present members, by number of tasks.
+
+    The cluster's lock guards them.
+    """
 
     def __init__(self, cleaner: ShuffleCleaner):
         self._cleaner = cleaner

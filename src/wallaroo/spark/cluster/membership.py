@@ -1,4 +1,4 @@
-"""The cluster's members, their work on key groups, and the effects of changes.
+"""The cluster's members, their work on key groups, and effects of changes.
 
 Guarded by the cluster's lock.
 """

@@ -25,7 +25,7 @@ Answer = Callable[[], HostProbe]
 
 
 class Prober:
-    """The thread that sends hosts a first task, and then lets them join."""
+    """The thread that admits hosts after they have run a probe task."""
 
     def __init__(self, context: SparkContext, deployment: Deployment):
         self._context = context

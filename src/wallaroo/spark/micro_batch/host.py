@@ -1,4 +1,4 @@
-"""The micro-batch host: a streaming query begins batches, each is one Spark job."""
+"""The micro-batch host: one Spark job per batch of a streaming query."""
 
 from __future__ import annotations
 

@@ -123,7 +123,10 @@ class CheckpointSource(DataSource):
 
 
 class _Reader(DataSourceReader):
-    """A reader of one table, as it is planned; ``schema``: that of the query."""
+    """Reader of one table, as planned.
+
+    ``schema``: that of the query.
+    """
 
     def __init__(self, source: CheckpointSource, schema: pa.Schema):
         self._source = source

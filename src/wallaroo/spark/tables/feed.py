@@ -57,7 +57,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SparkPosition:
-    """The stored frames: of all batches before ``batch``, and ``done`` of its own."""
+    """The stored frames.
+
+    Those of all batches before ``batch``, and ``done`` of its own.
+    """
 
     query: str = ""
     batch: int = -1

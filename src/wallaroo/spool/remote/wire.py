@@ -1,4 +1,4 @@
-"""The protocol for ranges of spools, and files of a checkpoint, between hosts.
+"""The protocol between hosts for spool ranges and checkpoint files.
 
 Where it runs: range server and workers (pure).
 

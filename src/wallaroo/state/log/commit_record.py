@@ -23,7 +23,10 @@ VERSION = 2
 @pickled_by_values
 @dataclass(frozen=True, slots=True)
 class DeltaRef:
-    """A commit's reference to a delta file, with its task's half-open key groups."""
+    """A commit's reference to a delta file.
+
+    It has its task's half-open key groups.
+    """
 
     file: str
     first: int

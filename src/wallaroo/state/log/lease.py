@@ -1,4 +1,4 @@
-"""Lease of the leading run: a file it rewrites as a sign of life.
+"""Lease of the leading run: a file rewritten as a heartbeat.
 
 Where it runs: driver; the run that leads writes, standbys read.
 

@@ -32,7 +32,10 @@ _READ_TRIES = 20
 
 
 class CommitFile(NamedTuple):
-    """A file of ``commits/``, by its name: of one commit, or a segment that begins with it."""
+    """A file of ``commits/``, by its name.
+
+    It is one commit, or a segment that begins with it.
+    """
 
     first: int
     epoch: int
@@ -59,7 +62,10 @@ def commit_file(name: str) -> CommitFile | None:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The line of commits. ``view`` is the epoch of the last take-over, which began new views."""
+    """The line of commits.
+
+    ``view`` is the epoch of the last take-over, which began new views.
+    """
 
     pieces: tuple[tuple[int, int], ...] = ((0, 0),)
     view: int = 0

@@ -1,4 +1,4 @@
-"""Claims: each run owns the checkpoint from its claim on, until the next one's.
+"""Claims: each run owns the checkpoint until the next run claims it.
 
 Where it runs: driver, at the start of a run or command.
 
@@ -44,7 +44,10 @@ from wallaroo.state.log.line import Line, claim_files, encode_line
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A run's claim to a checkpoint, open as long as the run lasts: no other file has its inode."""
+    """A run's claim to a checkpoint, open until the run ends.
+
+    So no other file can have its inode.
+    """
 
     epoch: int
     ownership: Ownership

@@ -62,7 +62,10 @@ LOOK_S = 0.25  # between two checks of the claim
 
 
 class _RefusedError(Exception):
-    """A request that is not carried out. Its arguments are the kind and words."""
+    """A request that is refused.
+
+    Its arguments are the kind and words.
+    """
 
 
 @dataclass(slots=True, eq=False)

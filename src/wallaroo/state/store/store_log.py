@@ -1,4 +1,6 @@
-"""The log of a checkpoint in an object store: numbered objects, each created once.
+"""The log of a checkpoint in an object store.
+
+It consists of numbered objects, each created once.
 
 Layout::
 
@@ -64,7 +66,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """The content of a log: the newest image, and the objects after it."""
+    """The content of a log: newest image and the objects after it."""
 
     newest: Record
     image: Record | None

@@ -1,4 +1,4 @@
-"""A checkpoint folder as the cache of a log in an object store.
+"""A checkpoint folder as cache of a log in an object store.
 
 The invariants:
 
@@ -90,7 +90,10 @@ def checkpoint_folder(place: str) -> Path:
 
 
 class StoredCheckpoint:
-    """One run's use of a checkpoint in an object store. Call methods in order."""
+    """One run's use of a checkpoint in an object store.
+
+    Call its methods in order.
+    """
 
     def __init__(self, log: StoreLog, root: Path, tuning: Tuning = DEFAULT):
         self._log = log
@@ -368,7 +371,10 @@ class _OwnerQuestion:
 
 
 class _Images:
-    """The images of a run: begun periodically, stored by a thread, announced by the next commit."""
+    """The images of a run.
+
+    They are begun periodically, stored by a thread, announced by the next commit.
+    """
 
     def __init__(self, log: StoreLog, root: Path, every: int):
         self._log = log

@@ -55,7 +55,7 @@ class _Committed:
 
 
 class LivePanes(Live):
-    """The entries that one task has touched in one batch, stored by pane.
+    """The entries that one task has touched in a batch, by pane.
 
     ``soonest`` returns a time before which no further slot becomes due.
     """

@@ -1,4 +1,4 @@
-"""The in-process runner: the same physical plan without Spark and without a JVM.
+"""The in-process runner: the same physical plan without Spark or a JVM.
 
 Where it runs: anywhere; pure but for user code.  Blocks, routing, stages and state go through the
 very code that runs on Spark; only the shuffle is a list of lists, the state log a dict, and the
@@ -72,7 +72,10 @@ class _Injected:
 
 @dataclass(slots=True)
 class BatchResult:
-    """One batch's encoded outputs by sink index, state changes and number of frames."""
+    """One batch's encoded outputs, state changes and number of frames.
+
+    Outputs are by sink index.
+    """
 
     outputs: dict[int, list[bytes]] = field(default_factory=dict)
     # by step; None: removed

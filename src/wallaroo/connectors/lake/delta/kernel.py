@@ -1,4 +1,4 @@
-"""Appends to Delta tables by Delta Kernel, in a JVM of its own.
+"""Appends to Delta tables by Delta Kernel in a separate JVM.
 
 Where it runs: driver, in the committer's thread; the JVM ends with its stdin.
 

@@ -16,7 +16,7 @@ from wallaroo.steps.kinds import Encoder
 
 @dataclass(frozen=True, slots=True)
 class DeltaSinkConfig(LakeSinkConfig):
-    """A sink that appends to a Delta table, or merges into it by a key; exactly once.
+    """Exactly-once sink that appends to a Delta table or merges by key.
 
     ``path`` is a folder or the URI of an object store.  ``columns`` are names and Arrow types
     (``{"word": "string", "total": "int64"}``), a ``pyarrow.Schema`` or a dataclass; the encoder

@@ -22,7 +22,9 @@ PARTITION = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class IcebergSinkConfig(LakeSinkConfig):
-    """A sink that appends to an Iceberg table, or replaces rows by a key; exactly once.
+    """Sink that appends to an Iceberg table or replaces rows by key.
+
+    Output is written exactly once.
 
     ``table`` is ``"namespace.name"`` in the catalog that ``options`` describe, as pyiceberg has
     them (``{"type": "sql", "uri": …, "warehouse": …}``, ``{"type": "rest", "uri": …}``).

@@ -1,4 +1,6 @@
-"""The changes of PostgreSQL tables as a log: a replication slot, read without moving it.
+"""Changes of PostgreSQL tables as a log.
+
+A replication slot is read without moving it.
 
 Where it runs: the driver queries the slot and moves it, workers read it.
 It imports psycopg, which is optional.
@@ -303,7 +305,10 @@ class PostgresChanges(ReplayableSource[Any]):
 
 
 class ChangesLog(OwnLog):
-    """The log of a slot, read by one task and moved after commits."""
+    """The log of a slot, read by one task.
+
+    The slot is moved after commits.
+    """
 
     counts_events = False  # places are bytes
 

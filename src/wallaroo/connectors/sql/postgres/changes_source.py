@@ -19,7 +19,7 @@ SLOT = re.compile(r"[a-z0-9_]{1,63}")
 
 @dataclass(frozen=True, slots=True)
 class PostgresChangesConfig(SourceConfig[Event]):
-    """A source of the changes of a publication's tables, by logical replication, exactly once.
+    """A source of a publication's changes by logical replication, exactly once.
 
     Events are `wallaroo.serdes.Change` with rows that are dicts, or the results of ``decoder`` for
     them (`wallaroo.serdes.change_decoder`).  Transactions come in the order of their commits, each

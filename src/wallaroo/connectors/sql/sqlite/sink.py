@@ -19,7 +19,9 @@ from wallaroo.steps.kinds import Encoder
 
 @dataclass(frozen=True, slots=True)
 class SQLiteSinkConfig(TableSinkConfig):
-    """A sink that appends to an SQLite table, or updates it by a key; exactly once.
+    """Sink that appends to an SQLite table or updates it by key.
+
+    Output is written exactly once.
 
     Database and table have to exist.  ``columns`` are the ones that rows have values for.  The
     encoder returns a tuple with one value per column (``None`` writes nothing); without an encoder

@@ -1,4 +1,4 @@
-"""The loop of the egress: the sockets and the clock of its state machine.
+"""The loop of the egress: the state machine's sockets and clock.
 
 It waits for the committer, the receiver and the time, passes what happens to `machine`, and
 executes the actions that the machine returns.  All decisions, and their invariants, are there.

@@ -1,4 +1,6 @@
-"""The egress as a state machine: which output is sent, repeated, recorded and released.
+"""The egress as a state machine.
+
+It decides which output is sent, repeated, recorded and released.
 
 Bytes, the committer's messages, the kernel's count of acknowledged bytes and the time come in as
 arguments; actions come out as values (`actions`). Staged output is read by the loader that the
@@ -66,7 +68,9 @@ RELEASE_S = 0.25
 
 
 class EgressMachine:
-    """The decisions of one outbox's egress. Every input returns the actions that follow from it.
+    """The decisions of one outbox's egress.
+
+    Every input returns the actions that follow from it.
 
     ``acked`` is the offset up to which the receiver's kernel has acknowledged output, None if the
     kernel does not count it; ``now`` is in seconds of a clock that never goes back.
