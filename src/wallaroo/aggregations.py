@@ -87,7 +87,7 @@ def _function(given: Any, option: str = "of") -> Callable[[Any], Any]:
 class _Named(Aggregation[Any, Any, Any]):
     """An aggregation whose step has its class's name, in lower case.
 
-    ``_keep`` is called for what an accumulator keeps of events.
+    ``_keep`` is called for the parts of events that an accumulator keeps.
     """
 
     has_any_order: ClassVar[bool] = False  # the order of events does not matter

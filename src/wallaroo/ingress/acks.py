@@ -14,9 +14,9 @@ others are closed, those of version 2 after the answer ``REFUSED``.
 
 The invariants: a count is sent only after the chunk that it counts was published, and counts only
 frames whose append returned.  Each chunk carries its stream's count in ``resume``, so that count
-and frames are stored by one write.  A file beside the spool (``streams``) holds the counts at some
-position; it is written again before a segment is removed, so that file and log together always
-hold every stream's count.
+and frames are stored by one write.  A file next to the spool (``streams``) holds the counts at some
+position; it is written again before a segment is removed, so that file and log together always hold
+every stream's count.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ The invariants:
   forget them.  That is earlier than Wallaroo's ACK after a checkpoint and as safe, because a batch
   that is processed again reads the spool, never the client.
 * The id of a stream's last message is part of the chunk that holds the message (``resume``): after
-  any crash both are there or neither, and what a client sends again is dropped exactly.
+  any crash both are there or neither, so exactly the repeated messages of a client are dropped.
 * A message without a payload is not an event.  Its id is not stored: sent again, it does nothing.
 """
 

@@ -119,7 +119,7 @@ def _is_written(kind: Any, tag: str) -> bool:
 def tag_writer(classes: Iterable[Any], tag: str, form_of: Write) -> Write:
     """Return a function that converts an event to one that is written with the field.
 
-    ``form_of`` returns the plain form of what msgspec does not know.
+    ``form_of`` returns the plain form of objects unknown to msgspec.
     """
 
     def as_other(event: Any) -> Any:

@@ -34,7 +34,7 @@ class AddressPack:
 
     A system may refuse the address.
 
-    ``problem_of`` returns why an address cannot be used, or "".  An empty one is only looked at if
+    ``problem_of`` returns why an address cannot be used, or "".  An empty one is checked only if
     the sink has no address of its own.
     """
 

@@ -12,9 +12,9 @@ The contract of a sink:
 * After the commit point the driver calls ``commit(commit, tokens)``: tokens in output order,
   exactly once in an undisturbed run, again for the last commit after a crash.  ``commit`` must
   therefore be idempotent.  It must not lose or reorder.
-* A batch's number is used again after a rollback, a commit's identity is not: what a sink remembers
-  about its output, it remembers by `CommitId`.  ``recover`` is given the history of the checkpoint
-  and refuses, before it changes anything, to continue after output of a commit that is not in it.
+* A batch's number is used again after a rollback, a commit's identity is not: a sink's records of
+  its output name the `CommitId`.  ``recover`` is given the history of the checkpoint and refuses,
+  before it changes anything, to continue after output of a commit that is not in it.
 * ``abort(batch, tokens)`` drops what uncommitted tokens staged.  A crash may prevent the call:
   staged output that was not committed must be recognisable and removable later (``recover``).
 * ``rollback(to, tokens)`` moves the visible output back; see `SinkCommitter.rollback`.
@@ -45,7 +45,8 @@ class WriteContext:
     batch: int
     task: int
     attempt: str  # fresh for every attempt of a task; use it in names of staged files
-    # a directory for this sink beside the checkpoint (shared between workers and driver); it exists
+    # a directory for this sink next to the checkpoint (shared between workers and driver); it
+    # exists
     staging: Path
     is_durable: bool  # whether what prepare() returns must survive a power cut (fsync)
     # output of at most this size is put into the token
@@ -152,7 +153,7 @@ class SinkCommitter(ABC):
         raise CheckpointError(CANNOT_FOLLOW)
 
     def rollback(self, to: CommitId, tokens: Sequence[Any]) -> None:
-        """Move the visible output back to what it was after commit ``to``, whose tokens these are.
+        """Restore the visible output as of commit ``to``, whose tokens these are.
 
         Called on a new committer instead of ``recover``, with no run on the checkpoint, after
         ``check_rollback`` of every sink.  Without a commit (``to.exists`` is false) everything that
@@ -253,7 +254,7 @@ class SinkConfig(ABC):
     def decoded(self, output: bytes) -> Any:
         """Return a staged output as the sink writes it: a record, a row; or as it is.
 
-        It is the counterpart of an encoder that packs what a sink needs beside bytes.
+        It is the counterpart of an encoder that packs more than bytes for a sink.
         """
         return output
 

@@ -8,8 +8,9 @@ in nanoseconds.  While the first part is read, ``second`` is the boundary.
 
 The invariants:
 
-* The boundary is found when an application without a commit begins, and is part of each position
-  from then on: what comes to the second part meanwhile is after it, whenever it is read.
+* The boundary is determined when an application without a commit begins, and is part of each
+  position from then on: events that arrive in the second part meanwhile are after it, whenever they
+  are read.
 * The boundary is passed in a separate batch, by `reconcile`: no batch reads from both parts.
 * A part's partitions are its own: those of the first, ``1/…``, hold no watermark back once it is
   read.  Until then no watermark passes the boundary's time: so no event of the second part is late

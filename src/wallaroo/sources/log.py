@@ -203,7 +203,7 @@ class SourceLog(ABC):
     def head(self) -> Head:
         """Return the present end of the log.
 
-        Does not block for long; raises PeerError only for what is not transient.
+        Does not block for long; raises PeerError only for errors that are not transient.
         """
 
     def boundary(self) -> Boundary:

@@ -13,7 +13,7 @@ from pathlib import Path
 from wallaroo.durable.folders import make_private
 from wallaroo.durable.whole_file import write_whole
 
-_FOLDER = "ingresses"  # beside the spools: a new start of the checkpoint deletes both
+_FOLDER = "ingresses"  # next to the spools: a new start of the checkpoint deletes both
 
 
 class WelcomedHosts:

@@ -79,7 +79,7 @@ class _PublishedHead:
 
 @dataclass(slots=True)
 class _Synced:
-    """The end of what is on disk."""
+    """The end of the data on disk."""
 
     position: Boundary
     is_in_doubt: bool = False  # a sync of chunks after it has failed

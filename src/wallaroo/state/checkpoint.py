@@ -102,7 +102,7 @@ class Elsewhere(Protocol):
         """
 
     def housekeep(self, commits: Iterable[Commit]) -> None:
-        """Remove there, occasionally, what the folder no longer holds."""
+        """Remove there, occasionally, files that the folder no longer holds."""
 
     def require(self) -> None:
         """Raise TakenOverError if another run is known to own it; checked occasionally."""
@@ -485,7 +485,7 @@ def _remove_returned(root: Path, storage: LocalStorage, floor: Floor, epoch: int
 
 
 def _read_log(storage: LocalStorage, identity: str, up_to: int | None, epoch: int) -> CommitLog:
-    """Return the log after its check.  Who is being taken over may delete old commits meanwhile."""
+    """Return the log after its check.  A run being taken over may delete old commits meanwhile."""
     tries = READ_TRIES
     while True:
         tries -= 1

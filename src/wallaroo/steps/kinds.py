@@ -53,8 +53,8 @@ class Step:
     arities: ClassVar[tuple[int, ...]] = (1,)  # numbers of arguments that its function may have
     is_computation: ClassVar[bool] = False  # whether ``to`` accepts it
     is_stateful: ClassVar[bool] = False
-    # whether it keeps ordered entries and what is due (``engine.stores.operator_state``); such a
-    # step is also ``is_stateful``
+    # whether it keeps ordered entries and due times (``engine.stores.operator_state``); such a step
+    # is also ``is_stateful``
     keeps_entries: bool = False
     # whether it needs all events of a key in one task, as a state step does
     needs_key: ClassVar[bool] = False

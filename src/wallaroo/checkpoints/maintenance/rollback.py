@@ -193,7 +193,7 @@ def roll_back_sinks(
     is_durable: bool,
     before_first: Callable[[], None] = lambda: None,
 ) -> None:
-    """Move every sink's visible output back to what it was after commit ``to``.
+    """Restore every sink's visible output as of commit ``to``.
 
     ``tokens`` are that commit's, by sink; ``before_first`` is called once every sink has reported
     that it can follow, before the first one is touched.  Raises CheckpointError, with nothing

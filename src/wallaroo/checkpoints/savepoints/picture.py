@@ -38,7 +38,7 @@ from wallaroo.state.store.stored_checkpoint import outbox_files, rank_of
 
 ATTEMPTS = 500
 PAUSE_S = 0.003  # between two attempts
-LISTS = 1  # the rank of a list of what waits
+LISTS = 1  # the rank of a list of waiting output
 NOTES = 2
 
 

@@ -1,4 +1,4 @@
-"""Parsers and verdicts for what the doctor reads from a machine.
+"""Parsers and verdicts for the doctor's findings on a machine.
 
 Where it runs: pure.
 """

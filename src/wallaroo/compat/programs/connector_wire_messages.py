@@ -85,7 +85,7 @@ class Ok(_Message):
 
 @dataclass(slots=True)
 class Error(_Message):
-    """Either way: what went wrong."""
+    """Either way: the error."""
 
     tag: ClassVar[int] = 2
     message: str

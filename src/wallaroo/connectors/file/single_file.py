@@ -4,7 +4,7 @@ Where it runs: driver.
 
 The invariant: the bytes of a commit are on disk before the sidecar names them.  Bytes after the
 committed length are removed only if identified: the beginning of the last commit's staged output (a
-crash cut the writing short), or what a rollback began to remove.
+crash interrupted the write), or bytes that a rollback began to remove.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The result of an encoder is checked against the columns and packed in the worker, and unpacked by
 the committer.  Rows of plain values are packed together, as a stream of Arrow: the first output
-holds them all, and the others are empty.  Any other row is pickled by itself.
+holds them all, and the others are empty.  Any other row is pickled separately.
 
 Where it runs: workers and driver; pure.
 """
@@ -419,7 +419,7 @@ def _opened(stream: bytes) -> Any:
 
 
 def each_row(outputs: Iterable[bytes | memoryview]) -> Iterator[Any]:
-    """Yield the rows of staged outputs as tuples, and what else they are."""
+    """Yield the rows of staged outputs as tuples, with their other properties."""
     for change in _unpacked(outputs):
         if type(change) is bytes:
             yield from zip(*(column.to_pylist() for column in _opened(change)), strict=True)

@@ -103,8 +103,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _refuse(self, status: HTTPStatus) -> None:
         """Answer, and close the connection without the request's body.
 
-        What comes of that is dropped for a while: the system would answer it with a reset, at which
-        a client that is still sending does not see the answer.
+        The rest of the request is read and dropped for a while: otherwise the system would send a
+        reset, and a client that is still sending would not see the answer.
         """
         self.close_connection = True
         self._answer(status)

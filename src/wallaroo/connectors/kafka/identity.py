@@ -103,7 +103,7 @@ def settled(position: Position, taken: Sequence[TopicLoss], now: Topics) -> Posi
 def added(position: Position, now: Topics) -> Flat:
     """Return where partitions of new topics begin, if that is not at offset 0.
 
-    A topic of a pattern may have been created since: what is gone of it is a loss.
+    A topic of a pattern may have been created since: records already removed from it are a loss.
     """
     new = set(now.wanted) - position.place.keys()
     return {place: offset for place, offset in now.first.items() if offset and place[0] in new}

@@ -45,7 +45,7 @@ UNUSED_S = 10.0  # then a partition's consumer is closed if another partition ne
 # Consumers for all other partitions.  One is read, the next one fetches; an empty fetch of the
 # others may be under way, for which the next partition would have to wait.
 TURNING_MAX = 4
-# They fetch for one range at a time: what follows it is dropped.
+# They fetch for one range at a time: records after it are dropped.
 TURNING = {"fetch.wait.max.ms": 5, "queued.max.messages.kbytes": 4 * 1024}
 
 

@@ -48,7 +48,7 @@ class Subscriber:
         self._client.reconnect_delay_set(1, RETRY_S_MAX)
 
     def run(self) -> None:
-        """Accept messages and reconnect.  Raises PeerError for what is permanent."""
+        """Accept messages and reconnect.  Raises PeerError for permanent errors."""
         self._inbox.is_away = True
         self._client.connect_async(self._config.host, self._config.port, keepalive=KEEP_ALIVE_S)
         self._client.loop_forever(retry_first_connection=True)

@@ -97,7 +97,7 @@ class StreamPublisher:
         await self._client.subscribe(f"{self._inbox}.*", cb=self._note)
 
     async def require_stream(self) -> None:
-        """Raise DeliveryError if no stream takes the subject, as far as the server says so."""
+        """Raise DeliveryError if the server reports that no stream accepts the subject."""
         if self._config.subject:
             refusal = await self._unanswered(self._config.subject, LOOK_S)
             if not refusal.is_transient:

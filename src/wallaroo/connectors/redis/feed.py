@@ -44,8 +44,8 @@ class RedisFeed:
     def next_run(self) -> FrameRun:
         """Return entries that came.
 
-        Raises PeerError for what is not transient, and for a stream that is another one or has lost
-        entries.
+        Raises PeerError for errors that are not transient, and for a stream that was replaced or
+        has lost entries.
         """
         try:
             if not self._is_begun:

@@ -1,6 +1,6 @@
 """The driver's side of a TCP sink.
 
-It hands committed batches to the egress and keeps track of what has left.
+It passes committed batches to the egress and tracks the output that was sent.
 
 The invariants:
 

@@ -55,7 +55,7 @@ class Outbox:
 
 
 def skip_command(staging: Path, batch: int) -> str:
-    """Return the command that gives a batch's output up."""
+    """Return the command that abandons a batch's output."""
     checkpoint = shlex.quote(str(staging.parent.parent))
     return f"wallaroo sink skip {checkpoint} {shlex.quote(staging.name)} --batch {batch}"
 
@@ -147,7 +147,7 @@ def _end_of_listed(
     except CheckpointError:
         if progress.last_batch < newest:
             raise
-    # its file is damaged, but the end of what was handed over is known
+    # its file is damaged, but the end of the output passed on is known
     handed = [b for b in _unlisted(history, newest, 0) if b.batch <= progress.last_batch]
     return progress.last_end - sum(batch.bytes for batch in handed)
 

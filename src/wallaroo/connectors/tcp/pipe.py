@@ -108,7 +108,7 @@ class Pipe:
         """Return all complete messages that have arrived.
 
         At the end of the pipe ``has_ended`` becomes True: the other side may have died in the
-        middle of a message, and what it wrote before counts.
+        middle of a message, and the messages before it count.
         """
         try:
             while chunk := os.read(self.incoming, READ_BYTES):

@@ -2,7 +2,7 @@
 
 Where it runs: ``wallaroo sink skip``, while no run holds the checkpoint.
 
-A skip gives output up explicitly, so that a run can continue.
+A skip abandons output explicitly, so that a run can continue.
 
 The invariants:
 

@@ -1,4 +1,4 @@
-"""A plan as JSON beside a checkpoint, and its comparison with another.
+"""A plan as JSON in a checkpoint, and its comparison with another.
 
 The comparison decides whether another plan may continue from the checkpoint.  State belongs to
 (state step, key) within key groups, unread input to a source's name, unsent output to a sink

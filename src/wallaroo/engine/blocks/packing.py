@@ -79,7 +79,7 @@ class Column(Protocol):
 class PickleStream:
     """Values pickled one by one into a single pickle of their list.
 
-    Each is pickled by itself.  The pickler's memo is cleared between values except for classes, so
+    Each is pickled separately.  The pickler's memo is cleared between values except for classes, so
     values share no objects, yet refer to their class by two bytes.  Its memo is reset for each
     value; explicit memo numbers (protocol 3) let one ``loads`` read all values.
     """
@@ -406,7 +406,7 @@ def _unpack_objects(cls: Any, packed: Any) -> list[Any]:
 
 
 def _filled(values: list[Any], pickled: list[Any], objects: dict[int, list[Any]]) -> list[Any]:
-    """Return values with objects in place of their marks."""
+    """Return values with marks replaced by their objects."""
     following = iter(pickled)
     if not objects:
         return [next(following) if value is None else value for value in values]

@@ -35,7 +35,7 @@ class Reducers(dict[type[Any], Callable[[Any], Any]]):
 
     Frozen dataclasses with slots look up their fields for each object; here one is pickled as a
     call of its class, which any unpickler understands. For objects with only a ``__dict__``,
-    ``object.__reduce_ex__`` looks for methods that they lack.
+    ``object.__reduce_ex__`` looks up methods that they lack.
     """
 
     def __init__(self, protocol: int):

@@ -100,7 +100,7 @@ Packed = tuple[str, Any, Any]
 
 
 def pack_events(events: Sequence[Any], packing: Packing) -> Any:
-    """Return a list of events, each packed by itself."""
+    """Return a list of events, each packed separately."""
     column = packing.column()
     for event in events:
         if type(event) in packing.atomic:

@@ -226,7 +226,7 @@ class StateTable(KeyedState):
             blame(self.step, f"state of key {shorten(self._keys[number])}", error)
 
     def changes(self) -> Iterator[tuple[Key, bytes | None]]:
-        """Yield key and pickled state of every touched key that differs from what is stored."""
+        """Yield key and pickled state of every touched key that differs from the stored state."""
         keys = self._coder.keys
         for number, raw in enumerate(self._pickled()):
             if raw != self._was[number]:

@@ -11,9 +11,9 @@ class StageTime:
     """The current time of a stage, unix time in nanoseconds.
 
     While an event is processed: ``event_ns`` is the event's time, ``watermark_ns`` the watermark of
-    its source partition just before it.  An event is late for whatever ended at or before that
-    watermark: this alone decides lateness, since it does not depend on how input was divided into
-    batches.
+    its source partition just before it.  An event is late for every window that ended at or before
+    that watermark: this alone decides lateness, since it does not depend on how input was divided
+    into batches.
 
     While ``Operator.advance`` runs, ``watermark_ns`` is the stage's watermark.  An operator calls
     ``fire_at`` before it emits what was due.

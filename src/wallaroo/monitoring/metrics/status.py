@@ -336,7 +336,7 @@ class RunStatus:
     def is_late(self) -> bool:
         """Return whether one result in a hundred takes longer than twice the latency target.
 
-        One slow batch, such as one beside a collection of garbage, is not enough.
+        One slow batch, for example during a garbage collection, is not enough.
         """
         is_over = self.state is RunState.FINISHED or self.latency_late_s < LATE_SECONDS_MIN
         return not is_over and 0 < 2 * self.latency_target_ms < self.latency_newest_ms

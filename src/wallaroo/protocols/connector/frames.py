@@ -1,7 +1,7 @@
 """The frames of the connector protocol, and their form on the wire.
 
 Source of the format: Wallaroo's ``docs/proposals/connector-protocol-v3.md`` and the code that
-speaks it.  A frame is a big-endian u32 length of what follows, a u8 type and a body; ``short`` is a
+speaks it.  A frame is a big-endian u32 length of the rest, a u8 type and a body; ``short`` is a
 u16 length and that many bytes.  If text and code of Wallaroo differ, the code's form is written and
 both are read: RESTART carries an address (u32 length and text; the text says: empty), EOS a stream
 id (the text adds a message id).

@@ -1,7 +1,7 @@
 """The order of calls in a batch: attempt, accept, commit, release.
 
-The invariants are at the head of ``state.log.commits``; they are enforced here alone, whatever runs
-the tasks.
+The invariants are at the head of ``state.log.commits``; they are enforced here alone, independent
+of the host that runs the tasks.
 
 A commit counts if it is written while its run owns the checkpoint. Ownership is checked after the
 write: then either the run that takes over finds the commit, or this one learns that it is too late

@@ -16,7 +16,7 @@ class Verdict(Enum):
 
     WAIT = auto()
     BEGIN = auto()  # no run leads: start as usual, which a lock may prevent
-    TAKE_OVER = auto()  # the leader is silent: take over, whatever it holds
+    TAKE_OVER = auto()  # the leader is silent: take over, even if it holds the lock
     END = auto()  # the application was stopped
 
 

@@ -29,7 +29,7 @@ class CommitContext:
     """The context of a committer: sink, outbox and durability."""
 
     sink: str  # the sink's unique name in the plan
-    staging: Path  # the outbox: a directory for this sink beside the checkpoint
+    staging: Path  # the outbox: a directory for this sink next to the checkpoint
     is_durable: bool  # whether what is confirmed must survive a power cut
 
 

@@ -121,8 +121,8 @@ class GenSourceConfig(SourceConfig[Event]):
     """A source of the events of ``gen_instance``.
 
     They are ``initial_value()``, then ``apply(previous)`` until it returns ``None``.  The instance
-    is part of what survives a restart, attributes and all, so it and its events must be picklable
-    and their classes importable.  Events come as fast as they are consumed.
+    survives a restart, including its attributes, so it and its events must be picklable and their
+    classes importable.  Events come as fast as they are consumed.
 
     In the API of 2018, ``GenSourceConfig(gen_instance)``, it gets its pipeline's name.
     """

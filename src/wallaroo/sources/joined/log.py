@@ -9,7 +9,7 @@ events]}, "base": events, "left": [id]}``: the own spool's key is empty, a host'
 
 The invariants:
 
-* A host joins and leaves by `reconcile`: what it holds is read after a commit that knows it.  One
+* A host joins and leaves by `reconcile`: its input is read after a commit that includes it. One
   that disconnects before that commit is listed all the same: it may have acknowledged input.  It
   leaves after all its input is committed, or by order of a person if it is lost.
 * One range per host and batch.  If its rest cannot be read, the batch commits what was read: no

@@ -51,7 +51,7 @@ NO_WORKERS = (
     "without recovery mode does not know it: then run the same command again)"
 )
 _log = logging.getLogger("wallaroo.run")
-WARMINGS = 2  # the second one catches up with what was committed during the first
+WARMINGS = 2  # the second one catches up with the commits made during the first
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from wallaroo.spark.cluster.layout import located
 from wallaroo.spark.session.spark_errors import JVM_GONE
 
 PROBES = 16  # hosts probed at once, when a run starts
-PROBE_S = 60.0  # for a host until Spark gives it its first task
+PROBE_S = 60.0  # for a host until Spark sends it its first task
 LOOK_S = 0.5  # between two tries
 
 Answer = Callable[[], HostProbe]

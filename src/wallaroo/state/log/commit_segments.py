@@ -17,8 +17,8 @@ The invariants:
   never committed.  Zeros with anything else behind them are damage.
 * The line of facts has a checksum of its own, so damage is never mistaken for an unfinished record.
 * The first record of a run states its snapshots.
-* A run to which another process may still write is not part of the line: who takes the checkpoint
-  over copies it (`CommitLog.continue_as`).
+* A run to which another process may still write is not part of the line: a run that takes the
+  checkpoint over copies it (`CommitLog.continue_as`).
 """
 
 from __future__ import annotations

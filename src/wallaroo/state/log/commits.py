@@ -284,8 +284,8 @@ class CommitLog:
     def continue_as(self, epoch: int, view: int | None = None) -> Line:
         """Write as ``epoch`` from now on; return the line, which must be in the claim first.
 
-        The newest run is copied as far as it is whole: who wrote it may still add to it, or take
-        back what was not synced.  ``view``: the epoch whose views are used, if it is another one.
+        The newest run is copied as far as it is whole: its writer may still append to it, or take
+        back unsynced records.  ``view``: the epoch whose views are used, if it is another one.
         """
         batches = self.batches()
         oldest = batches[0] if batches else 0

@@ -8,11 +8,11 @@ The invariants:
 * A connection begins with a comparison of the files, so nothing depends on what was sent before.
   New files come first, then commits, then the line of the claim, then `format.json`, at last
   deletions.
-* Output that a task is writing is in the copy in part; its commit sends the whole.
-* Spools are sent by their writers (`spool.copy`); only a new copy gets what they hold with the
-  rest, before its writers may connect.
+* Output that a task is writing is incomplete in the copy; its commit sends all of it.
+* Spools are sent by their writers (`spool.copy`); only a new copy gets their content with the rest,
+  before its writers may connect.
 * Sinks' notes are sent with the commit whose output they precede; staged output is deleted in the
-  copy after notes that are younger than the list of what is not there any more.
+  copy after notes that are newer than the list of deletions.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ class Replicator:
         self._commits += 1
 
     def housekeep(self, commits: Iterable[Commit]) -> None:
-        """Delete in the copy, after some commits, what the folder no longer holds."""
+        """Delete in the copy, after some commits, files that the folder no longer holds."""
         if self._commits >= self._sweep_every:
             self._commits = 0
             self._asked(self._files.sweep)

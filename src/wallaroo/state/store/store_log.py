@@ -119,7 +119,7 @@ class StoreLog:
 
     @property
     def is_appending(self) -> bool:
-        """Return whether another thread waits for the answer to what it adds."""
+        """Return whether another thread waits for the answer to its object."""
         return self._appending.locked()
 
     @property
@@ -230,7 +230,7 @@ class StoreLog:
                 newest = following
             if newest is not None and self._is_last(newest.head):
                 return newest
-            self._sleep(PAUSES_S[0])  # the list was stale: what it named is deleted
+            self._sleep(PAUSES_S[0])  # the list was stale: the objects it named are deleted
         raise self._changing()
 
     def _numbers(self) -> list[int]:
@@ -301,7 +301,7 @@ class StoreLog:
     def fence(self, before: Head | None, checkpoint: str, *, is_fresh: bool = False) -> bool:
         """Own the log from here on; return False if it has grown since ``before`` was read.
 
-        ``is_fresh``: what it holds counts no more.
+        ``is_fresh``: its content no longer counts.
         """
         number = before.number + 1 if before else 0
         fences = (*self._fences_up_to(before), number)

@@ -8,9 +8,9 @@ The invariants:
 * The folder's files are used only if the last fence of the log is of a run that used this folder;
   `CACHE` notes these runs before they fence.  Otherwise another run has sent output unknown to this
   folder: everything but the spools is cleared and read from the store.
-* A commit carries the sinks' notes of sent output, as of before its own output is sent.
-  An image has all of the sinks' files, in an order that stays complete while a sink sends: staged
-  output first, then the lists of what waits, then the notes.
+* A commit carries the sinks' notes of sent output, as of before its own output is sent. An image
+  has all of the sinks' files, in an order that stays complete while a sink sends: staged output
+  first, then the lists of waiting output, then the notes.
 """
 
 from __future__ import annotations

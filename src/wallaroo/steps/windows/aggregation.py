@@ -280,7 +280,7 @@ def _partial_of(aggregation: Any, calls: BoundAggregation) -> Partial | None:
 def _with_copies(aggregation: Any) -> Callable[[Any, Any], Any]:
     """Return an update whose accumulator keeps copies, since other steps may change events."""
     twin = copy.copy(aggregation)
-    twin._keep = kept  # called for what an accumulator keeps
+    twin._keep = kept  # called for the values that an accumulator keeps
     return twin.update  # type: ignore[no-any-return]  # a bound method
 
 

@@ -122,7 +122,7 @@ def _note(value: Any, compared: Collection[str]) -> bytes | int:
 def _packed(value: Any) -> bytes | None:
     """Return the pickle of a value; None if it is too large or does not restore it."""
     file = _Bounded()
-    with suppress(Exception):  # the classes of what is in it may raise any
+    with suppress(Exception):  # the classes of its content may raise any
         pickle.Pickler(file, 5).dump(value)
         packed = bytes(file.content)
         pickle.loads(packed)

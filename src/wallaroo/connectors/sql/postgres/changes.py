@@ -11,7 +11,7 @@ same ones whenever it is read.  The slot is copied or peeked at (`slot_copy`), a
 run has committed what is before: a slot at place n keeps all transactions from n on.
 
 Place 0 is before a snapshot of the tables (`snapshot`).  The step from there to the slot's place is
-one batch: while it is not committed, a run begins again at 0, with another slot and snapshot.
+one batch: until it is committed, a run restarts at 0, with another slot and snapshot.
 """
 
 from __future__ import annotations

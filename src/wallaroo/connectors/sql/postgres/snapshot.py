@@ -55,7 +55,7 @@ class Snapshot:
 
     @staticmethod
     def export(dsn: str, slot: str) -> Snapshot:
-        """Create a slot, in place of one of that name, and export its snapshot."""
+        """Create a slot, replacing one of that name, and export its snapshot."""
         with closing(psycopg.connect(complete_dsn(dsn), autocommit=True)) as connection:
             connection.execute(DROP, (slot,))
         connection = psycopg.connect(complete_dsn(dsn), autocommit=True, replication="database")

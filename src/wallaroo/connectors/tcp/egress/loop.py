@@ -11,8 +11,8 @@ These are the loop's:
   the receiver has read everything, resets it and loses what is on its way.
 * A release is synced before the committer learns of it, which then removes the output.
 * The outbox's lock is held to the end, so the next run's first byte follows this connection's last.
-* If another run takes the checkpoint over, the committer is treated as gone: nothing that it says
-  is read any more, and the committed output that it had passed on is sent first.
+* If another run takes the checkpoint over, the committer is treated as gone: no more of its
+  messages are read, and the committed output that it had passed on is sent first.
 """
 
 from __future__ import annotations

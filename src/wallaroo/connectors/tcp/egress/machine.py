@@ -306,7 +306,7 @@ class EgressMachine:
         if is_begun:
             self._note_acked(acked)
         is_due = now >= self._release_at or self.committer is Committer.CLOSED
-        # a resuming receiver has to agree to what was skipped before that is forgotten
+        # a resuming receiver has to accept the skipped bytes before their record is deleted
         is_allowed = is_begun or not self._config.is_resuming
         released = self.queue.release(self._acked) if is_due and is_allowed else []
         if not released:
