@@ -22,8 +22,8 @@ A second one: files that a start finds are synced before anything is built on th
 died between the rename of a commit and the sync of its folder; without a sync at the next start,
 output of that commit could be delivered and a power cut undo the commit.
 
-A third: the lock decides which run begins, the claim which may continue. The lock keeps out a
-second run that requests it; a run that takes over replaces the lock's file. Nothing is changed
+A third: the lock decides which run may begin, the claim which run may continue. The lock keeps out
+a second run that requests it; a run that takes over replaces the lock's file. Nothing is changed
 before the claim, and after it only files listed before checking the claim are deleted.
 """
 
@@ -232,9 +232,10 @@ def open_checkpoint(
 
     ``up_to`` is for a rollback to that commit: newer ones may be damaged, and the rollback may have
     been interrupted before.  With ``is_taking_over`` a run that holds the lock is not a reason to
-    refuse: it commits nothing from here on, and ends when it next asks.  With ``after`` nothing is
-    changed unless the claim is the next one after that epoch: of several standbys, one begins.
-    ``stored`` is the log of which the folder is a cache; with ``sync_s`` commits wait for no sync.
+    refuse: it commits nothing from here on, and ends at its next check of the claim.  With
+    ``after`` nothing is changed unless the claim is the next one after that epoch, so only one of
+    several standbys begins. ``stored`` is the log of which the folder is a cache; with ``sync_s``
+    commits wait for no sync.
 
     Raises InUseError if another run holds it or was first to claim it, CheckpointError if it was
     made by another format or is damaged; PeerError if the disk cannot be written or the folder
@@ -434,11 +435,11 @@ def _filled(
     claim: Claim,
     is_replaced: bool,
 ) -> Checkpoint:
-    """Bring the folder to the newest commit of the object store; fence it as any other one.
+    """Bring the folder to the newest commit of the object store, and fence it like any other.
 
-    The store's commits are written as one segment, and the folder's own, which may lack some, count
-    no more.  New views have the number of this run among all that owned the log: those of a run on
-    another machine, which may be alive, are on the same workers.
+    The store's commits are written as one segment; the folder's own, which may lack some, no longer
+    count.  New views are named by the number of this run among all that owned the log, because
+    views of a run on another machine, which may be alive, are on the same workers.
     """
     has_views = stored.is_current and not is_replaced
     before = read_line(storage, below=claim.epoch) if has_views else Line()

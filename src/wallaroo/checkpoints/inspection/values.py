@@ -10,7 +10,7 @@ The form: objects are their attributes, inner ones with ``$class``; bytes are ``
 sets ``{"$set": [...]}``, dicts with other keys than str ``{"$dict": [[key, value], ...]}``, floats
 that JSON lacks ``{"$float": "nan"}``, ints of thousands of digits ``{"$int": hex}``, functions and
 classes ``{"$ref": name}``, objects that contain themselves ``{"$cycle": class}``.  The arguments an
-object was made of, and its content besides its attributes, are under ``$args``, ``$items`` and
+object was created from, and its content other than attributes, are under ``$args``, ``$items`` and
 ``$pairs``.
 """
 

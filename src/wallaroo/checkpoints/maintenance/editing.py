@@ -1,8 +1,8 @@
 """Removal and renaming of state in a checkpoint that no run holds.
 
 The invariants: an edit is a commit of its own (of a removal: one delta of removed entries), so it
-has happened or it has not.  It has no input and no output: positions do not change, and sinks see
-the batch before it as their last one (`Commit.emitted`).
+is atomic.  It has no input and no output: positions do not change, and sinks see the batch before
+it as their last one (`Commit.emitted`).
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Invariants of packing:
 
 * A value is packed when it is emitted.  Later changes to the object, by the function that returned
   it or through the state that refers to it, do not change what was emitted.
-* No two events of a block share a mutable object, so results do not depend on which events travel
-  in one block.
+* No two events of a block share a mutable object, so results do not depend on which events share a
+  block.
 """
 
 from __future__ import annotations

@@ -43,8 +43,8 @@ def plan_ends(
 
     It reaches the ends of the logs, or has ``events_max`` events shared in proportion to the
     backlogs.  ``events_most``: the bound if several batches of ``events_max`` wait already.  Their
-    events are late anyway, and larger batches clear them sooner.  ``limits``: for some
-    sources, by name.  ``ask``: called before each question to a source, with its name.
+    events are late anyway, and larger batches clear them sooner.  ``limits``: for some sources, by
+    name.  ``ask``: called with a source's name before each query.
     """
     backlogs = {}
     ends: Ends = {}

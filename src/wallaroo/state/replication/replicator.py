@@ -6,7 +6,7 @@ The invariants:
   disk, and that this run owns the copy.  The folder is ahead by one commit at most.
 * Without an answer it waits until the run ends.
 * A connection begins with a comparison of the files, so nothing depends on what was sent before.
-  New files come first, then commits, then the line of the claim, then `format.json`, at last
+  New files are sent first, then commits, the line of the claim, `format.json`, and finally
   deletions.
 * Output that a task is writing is incomplete in the copy; its commit sends all of it.
 * Spools are sent by their writers (`spool.copy`); only a new copy gets their content with the rest,

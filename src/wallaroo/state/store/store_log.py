@@ -13,7 +13,7 @@ The invariants:
 
 * *A number is written once*, by create-if-absent.  A run owns the log from its fence on: the next
   run's fence takes the number that the former run would write next.  So of two runs one commits,
-  and the other finds its number taken.  No clock, and no list, decides.
+  and the other finds its number taken.  Neither a clock nor a list decides.
 * *Fences are never deleted*, so the number after a run's last commit stays taken forever.
 * *Other objects are deleted in the order of their numbers*, and only those that an announced image
   covers.  A run whose fence came so late that the number had been used and deleted detects it: the
@@ -25,7 +25,7 @@ The invariants:
 * *List, check, delete.* Housekeeping deletes only objects listed before the object that announces
   its image was created, so none of the next owner's.
 * Between the start and the end of a run objects are created, and nothing is listed, renamed or
-  replaced, but by housekeeping (lists) and in ``swept/`` (the same bytes again).
+  replaced, except by housekeeping (lists) and in ``swept/`` (the same bytes again).
 """
 
 from __future__ import annotations

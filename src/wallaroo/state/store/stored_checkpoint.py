@@ -2,9 +2,9 @@
 
 The invariants:
 
-* A commit counts once the store has confirmed it and every file that it names.  The
-  folder is ahead by one commit at most, on which the next batch is computed meanwhile; a start
-  takes the store's commits, whatever the folder's are.
+* A commit counts once the store has confirmed it and every file that it names.  The folder is ahead
+  by one commit at most, on which the next batch is computed meanwhile; a start uses the store's
+  commits, regardless of the folder's.
 * The folder's files are used only if the last fence of the log is of a run that used this folder;
   `CACHE` notes these runs before they fence.  Otherwise another run has sent output unknown to this
   folder: everything but the spools is cleared and read from the store.
