@@ -4,7 +4,7 @@ Where it runs: every process that listens.
 
 The invariants:
 
-* An unproved connection (without a login or, if there is none, a whole message) keeps none out: if
+* An unproved connection (without a login or, if there is none, a whole message) blocks no other: if
   the bound is reached, the oldest of these is closed.
 * One that has proved itself is never closed to make room.
 * The bound leaves descriptors for files of our own: ``connections_max`` is a part of the system's

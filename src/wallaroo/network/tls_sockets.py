@@ -234,8 +234,8 @@ class SharedTlsSocket(ssl.SSLSocket):
     """A TLS socket with one thread for reading, another for writing.
 
     An `ssl.SSLSocket` does not allow that: an OpenSSL connection is not thread-safe, a read that
-    the system reports as possible waits if a record without content came (a session ticket of TLS
-    1.3), and ``close`` does not end that wait.
+    the system reports as possible waits if a record without content arrives (a session ticket of
+    TLS 1.3), and ``close`` does not end that wait.
 
     Here a lock is held for each call of OpenSSL, none of which blocks; waits are outside of it.
     """

@@ -7,8 +7,8 @@ Where it runs: Spark's daemon and driver.
 On this machine Spark's daemon, the workers' parent, writes a line about each such worker to its
 stderr, which the driver reads.  A worker that the daemon kills itself, because Spark no longer
 needs it, is not counted, nor are those that end with the daemon.  On a cluster, whose daemons are
-Spark's own, the driver reads of it in the log of Spark's scheduler, without process and signal,
-and of one that had no task in later reports from its host (`idle_workers`).
+Spark's own, the driver learns of it from the log of Spark's scheduler, without process and signal,
+and of an idle worker's death from later reports of its host (`idle_workers`).
 """
 
 from __future__ import annotations

@@ -108,8 +108,8 @@ class SinkCommitter(ABC):
         ``tokens`` are those of ``history.last``, which may be the state before the first commit
         (``history.last.exists`` is false).  They are empty too if this sink had no output in that
         commit, or was not part of the application then.  ``history.tokens`` has those of all
-        retained commits.  A committer whose ``commit`` returns before the output left keeps its own
-        list of earlier commits, at the latest when it is asked to `retain_from` a later one.
+        retained commits.  A committer whose ``commit`` returns before the output is sent keeps its
+        own list of earlier commits, at the latest when it is asked to `retain_from` a later one.
 
         Raises CheckpointError or PeerError, with nothing changed, if the target holds output of
         another checkpoint, or of a commit that is not in ``history``.

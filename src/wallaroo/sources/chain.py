@@ -140,10 +140,10 @@ def chain(
 ) -> ChainSourceConfig[Event]:
     """Return a source that reads ``first`` to its end, and continues with ``second`` at ``at``.
 
-    ``first`` is what came before ``at``: files, a table of Spark, an iterator, and everything in it
-    is read.  ``second`` is a Kafka source.  ``at`` is an aware datetime, by the times of Kafka's
-    records, or offsets: ``{partition: offset}``, or ``{topic: {partition: offset}}``.  It is looked
-    up once, when an application without a commit begins, and is part of its commits from then on.
+    ``first`` has the events before ``at``: files, a Spark table or an iterator; all of it is read.
+    ``second`` is a Kafka source.  ``at`` is an aware datetime, by the times of Kafka's records, or
+    offsets: ``{partition: offset}``, or ``{topic: {partition: offset}}``.  It is looked up once,
+    when an application without a commit begins, and is part of its commits from then on.
 
     Both parts have the same name.  Each has a decoder of its own, and their events are of one type.
     """

@@ -8,7 +8,7 @@ The invariants of a source log:
   ``place`` is opaque to all but the log it belongs to.  Positions only move forward.
 * A position of a system that may be replaced under the same name carries the identity of the one it
   was taken in.  `reconcile` compares it with the present one, at the start of a run and for every
-  batch: no position is continued in another system than its own, unless the user has allowed losses
+  batch: no position is continued in a system other than its own, unless the user has allowed losses
   to be skipped, and then their amount is reported.
 * `read` of the same range yields the same records in the same order, every time and everywhere,
   until the range is released.  So a batch that is processed again sees the same events.

@@ -5,12 +5,12 @@ workers read the log, the driver the file.
 
 The invariants:
 
-* Before the first event that follows a connection's close, the log has a chunk that states it
-  (`ClosedConnections`).  That of a process's first event states all connections of earlier ones.
-  So the place of each close follows from the log alone, even after crashes.
+* Before the first event that follows a connection's close, the log has a chunk that names it
+  (`ClosedConnections`).  The one before a process's first event names all connections of earlier
+  processes. So the place of each close follows from the log alone, even after crashes.
 * Until an event follows, only the file states it, at the same place: that of the log's last event.
-* The file states a number of events and a connection's number.  Of every connection with a lower
-  number, but for those listed, all events are among that many first ones of the log.  It is a hint,
+* The file states a number of events and a connection's number.  All events of every connection with
+  a lower number, except those listed, are among that many first events of the log.  It is a hint,
   not synced: a connection that is not known to be closed counts as open.
 * No two connections of a spool that sent events have the same number, and the later one has the
   higher number, even after clock changes and crashes: the spool's head has the next number, and

@@ -5,13 +5,13 @@ released with its process).
 
 The invariants (``spool.format`` has the reasons):
 
-* ``position`` counts only chunks that were written whole.  ``append`` that failed changed nothing.
+* ``position`` counts only chunks that were written whole.  A failed ``append`` changed nothing.
 * If the spool is durable, ``publish`` returns, and writes the head, only after everything
   appended so far was synced successfully by the first sync of those bytes, or was copied and that
-  copy synced.  While the disk refuses, the head stays where it is; ``report`` may show why.
-* If the spool has a copy on a second host, the same holds for that: ``publish`` returns, and writes
-  the head, after the copy has it on disk.
-* The caller acknowledges what a returned ``publish`` covers, and nothing else.
+  copy synced.  While the disk fails, the head stays where it is; ``report`` may show why.
+* If the spool has a copy on a second host, the same applies to the copy: ``publish`` returns, and
+  writes the head, after the copy has it on disk.
+* The caller acknowledges only frames that a returned ``publish`` covers.
 """
 
 from __future__ import annotations

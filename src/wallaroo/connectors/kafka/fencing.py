@@ -1,6 +1,6 @@
 """Fencing of a sink's sessions.
 
-The other side is another process, or a late request of this one.
+A session is fenced by another process, or by a late request of this one.
 
 Where it runs: driver; pure.  The system is called by one thread at a time, or by one that
 hangs and the one that replaced it.

@@ -5,7 +5,7 @@ Where it runs: driver; pure.
 The invariants:
 
 * A topic that was created again (it has another id) is never continued at an offset of the earlier
-  one: it begins at its beginning, or the run fails.
+  one: it is read from its beginning, or the run fails.
 * A loss of unprocessed offsets fails the run with their number, or is skipped and reported with it.
 * A topic that the source no longer reads keeps its offsets: it resumes there if it is put back.  It
   is not compared meanwhile.

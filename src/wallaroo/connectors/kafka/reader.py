@@ -8,9 +8,9 @@ new one would connect and query first, which takes several times as long.
 
 The invariant: `read` yields exactly the records of the partition with ``start <= offset < end``, in
 order of offset.  A range ends by position, not by count: transaction markers, aborted records and
-compaction take offsets for which no record comes.  The end is reached by a record at or after it,
-or by the client's notice that it has come to the partition's end.  Records of a former partition
-that a reassigned consumer still returns are dropped.
+compaction leave offsets without a record.  The end is reached by a record at or after it, or by the
+client's notice of the partition's end.  Records of a former partition that a reassigned consumer
+still returns are dropped.
 """
 
 from __future__ import annotations

@@ -6,14 +6,14 @@ The invariants:
 
 * A batch is handed to the egress at once, and listed as pending only if it is still unsent when the
   checkpoint is about to forget its commit.  Until then the commit has the tokens: if the driver
-  dies, ``recover`` hands the batch over again; the egress's own record states how much of it had
-  left.
+  dies, ``recover`` hands the batch over again; the egress's own record states how much of it was
+  sent.
 * Offsets are fixed by order alone (a batch begins where the one before it ended), so both runs mean
   the same bytes.
 * Nothing in the outbox is used, changed or removed before `outbox.look_into` has found it to belong
   to the checkpoint.
-* Output that left cannot be taken back: a rollback is followed only if nothing after its commit had
-  begun to leave.
+* Sent output cannot be taken back: a rollback is possible only if no output after its commit has
+  been sent.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Where it runs: driver, before a run begins; ``wallaroo sink skip``.  Reads only.
 The invariants:
 
 * Nothing in the outbox is trusted because of its name: its record and every pending file name a
-  checkpoint and a commit, and both have to belong to the checkpoint at hand.
+  checkpoint and a commit, and both have to belong to this checkpoint.
 * The pending files are one chain: the first begins where the last released batch ended, and each
   begins where the one before it ended.  A gap is committed output that would be lost.  Output
   after the last of them is named by retained commits.  Only output lost with its commits and its

@@ -3,7 +3,7 @@
 Where it runs: egress (one writer, under the outbox's lock); the driver creates it once and
 reads it.
 
-The file states how far the output has left, and of which checkpoint it is.  It survives a SIGKILL
+The file states how far the output was sent, and for which checkpoint.  It survives a SIGKILL
 between any two instructions.
 
 The invariants:
@@ -13,8 +13,8 @@ The invariants:
 * ``acked`` decides where the next egress resumes.  Bytes that a socket accepted and the other
   side's kernel did not acknowledge may be lost with the connection, so ``accepted`` decides
   nothing.
-* ``begun_batch`` is written before the first byte of a batch is sent: output of later batches
-  never left.
+* ``begun_batch`` is written before the first byte of a batch is sent: output of later batches was
+  never sent.
 * Offsets count the bytes that a receiver gets since the checkpoint began.  Skipped output is not
   among them; pending files count it (``skipped`` is the difference).
 """

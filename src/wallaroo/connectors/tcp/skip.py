@@ -6,11 +6,11 @@ A skip abandons output explicitly, so that a run can continue.
 
 The invariants:
 
-* Only output that cannot be sent is skipped.  If the commit that made it is still retained, its
-  pending file is written again instead, and nothing is lost.
+* Only output that cannot be sent is skipped.  If its commit is still retained, its pending file is
+  written again instead, and nothing is lost.
 * A skip replaces a whole batch and states how much is lost.  Receivers never get a part of it from
-  then on: their count of bytes continues where the batch began.  A receiver that resumes and holds
-  more than that has to be cut back to it, and the sink waits until it is.
+  then on: their count of bytes continues where the batch began.  A resuming receiver that holds
+  more than that has to be truncated to it, and the sink waits until it is.
 """
 
 from __future__ import annotations

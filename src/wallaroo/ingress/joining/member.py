@@ -7,8 +7,8 @@ unavailable it continues to receive and acknowledge, until the backlog is at its
 
 The invariants:
 
-* A folder is one host's, for one checkpoint: its id is in each position of the run's commits, and a
-  spool that lacks committed input is refused before it is read or listened for.
+* A folder belongs to one host and one checkpoint: its id is in each position of the run's commits,
+  and a spool that lacks committed input is refused before it is read or listened for.
 * The tail follows the run's commits alone: nothing is removed that a commit may read again.
 """
 

@@ -31,7 +31,7 @@ class At(NamedTuple):
 class IteratorSource(SourceConfig[Event]):
     """A source of the events of ``open_events(after)``, which ends with them.
 
-    It returns an iterable or an async iterable (a generator function, say).
+    It returns an iterable or an async iterable, and may be a generator function.
 
     ``after`` is None at the beginning.  After a restart it is the position of the last event that
     is stored: its number, counted from 1, or the one given with it, ``At(event, position)``.

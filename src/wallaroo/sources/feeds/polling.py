@@ -39,7 +39,7 @@ class PollingSource(SourceConfig[Event]):
     def poll(self, position: Any) -> tuple[Iterable[Any], Any] | None:
         """Return events after ``position``, and the position after them; ``None`` at the end.
 
-        Any number of events, at best some thousands; ``None`` ends the source for good.
+        Any number of events, ideally some thousands; ``None`` ends the source permanently.
 
         ``position`` is the one that the last poll returned, also after a restart; None at the
         beginning.  Events and positions have to be picklable.  Raise PeerError for errors of the

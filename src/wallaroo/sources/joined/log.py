@@ -11,7 +11,7 @@ The invariants:
 
 * A host joins and leaves by `reconcile`: its input is read after a commit that includes it. One
   that disconnects before that commit is listed all the same: it may have acknowledged input.  It
-  leaves after all its input is committed, or by order of a person if it is lost.
+  leaves after all its input is committed or, if it is lost, by an operator's command.
 * One range per host and batch.  If its rest cannot be read, the batch commits what was read: no
   batch waits for a host that is disconnected, and nothing is read twice or left out.
 * A partition of a host that is disconnected holds the watermark where it was, until the host's

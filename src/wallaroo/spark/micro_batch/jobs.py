@@ -51,7 +51,7 @@ def run_with_retries(
     ends processes (SIGBUS), and is rebuilt from the checkpoint.  PeerError reports workers that
     keep crashing.
 
-    ``scratch``: a folder of this host, for blocks on their way from task to task.
+    ``scratch``: a folder of this host, for blocks between tasks.
     """
     attempts = ATTEMPTS_LOCAL if cluster.is_local else ATTEMPTS
     crashes = 0

@@ -1,6 +1,6 @@
 """Code for other hosts: this package and the application's modules.
 
-It travels as zip files that Spark passes to its executors.
+It is sent as zip files that Spark passes to its executors.
 
 With a local master nothing is shipped: the workers import from the same places as the driver.
 

@@ -8,7 +8,7 @@ It imports psycopg, which is optional.
 The invariant: an offset is a place in the write-ahead log (LSN).  A transaction is at the place at
 which its commit begins, so a range holds whole transactions, in the order of their commits, and the
 same ones whenever it is read.  The slot is copied or peeked at (`slot_copy`), and moved when the
-run has committed what is before: a slot at place n keeps all transactions from n on.
+run has committed the changes before: a slot at place n keeps all transactions from n on.
 
 Place 0 is before a snapshot of the tables (`snapshot`).  The step from there to the slot's place is
 one batch: until it is committed, a run restarts at 0, with another slot and snapshot.

@@ -26,11 +26,11 @@ class PostgresChangesConfig(SourceConfig[Event]):
     as a whole.
 
     ``slot`` is the replication slot, ``wallaroo_`` and the source's name by default.  It is created
-    when an application without a commit begins, at the present end of the log, and keeps what is
-    not committed here yet; each application needs one of its own.  With ``snapshot`` events begin
-    with the rows that are in the tables (``is_snapshot``), without gap or double to the changes;
-    then a slot of that name is replaced when an application without a commit begins.  ``dsn`` is
-    libpq's, for the primary.  Needs psycopg 3 on every host.
+    when an application without a commit begins, at the present end of the log, and retains the
+    changes that are not committed here yet; each application needs its own.  With ``snapshot``
+    events begin with the existing rows (``is_snapshot``), without gaps or duplicates relative to
+    the changes; then a slot of that name is replaced when an application without a commit begins.
+    ``dsn`` is libpq's, for the primary.  Needs psycopg 3 on every host.
     """
 
     kind: ClassVar[str] = "postgres changes"

@@ -9,15 +9,15 @@ queue is given.
 The invariants:
 
 * Only what the committer handed over is sent, in batch order, and nothing before the committer has
-  handed over all that an earlier run left.
+  handed over all output of earlier runs.
 * On one connection every byte is sent at most once, without a gap.
 * A new connection starts at the output that the first unacknowledged byte belongs to, never after
-  it: at least once, in order.  A resuming receiver gets exactly what follows the bytes it reports.
+  it: at least once, in order.  A resuming receiver gets exactly the bytes after those it reports.
 * A connection that a killed egress left continues at the byte after the last one that its kernel
   accepted.
 * A batch is released only if the receiver has acknowledged it whole.  Skipped output is released
   only once a resuming receiver has agreed to it.
-* That a batch begins to leave is recorded before its first byte is sent.
+* The beginning of a batch is recorded before its first byte is sent.
 * Once the committer has closed, only the output in hand is finished.  This side ends between two
   outputs (inside one only if egress and driver die together: an inherited connection then lacks the
   batch it is in).  The connection is closed after the receiver has acknowledged everything and
