@@ -56,10 +56,10 @@ class RegisteredJsonCodec(RegisteredCodec):
 class Json(Serde[Event]):
     """Events as JSON, of a type or as dicts and lists.
 
-    The type is a dataclass, say: ``Json(Order)``.  Models of pydantic are read and written by it.
+    The type may be a dataclass: ``Json(Order)``.  Pydantic reads and writes its own models.
 
-    Dates and times are ISO 8601, Decimal and UUID texts, bytes base64.  NaN and infinity are
-    refused in both directions: they are no JSON.
+    Dates and times are ISO 8601, Decimal and UUID are strings, bytes are base64.  NaN and infinity
+    are rejected in both directions, as they are not JSON.
 
     For events of several classes: ``Json(Person | Bid, tag="kind")``.  The field of that name holds
     the class of an object: the class's name in lower case, or a value that a field of that name in

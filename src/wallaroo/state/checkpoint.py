@@ -232,10 +232,9 @@ def open_checkpoint(
 
     ``up_to`` is for a rollback to that commit: newer ones may be damaged, and the rollback may have
     been interrupted before.  With ``is_taking_over`` a run that holds the lock is not a reason to
-    refuse: it commits nothing from here on, and ends at its next check of the claim.  With
-    ``after`` nothing is changed unless the claim is the next one after that epoch, so only one of
-    several standbys begins. ``stored`` is the log of which the folder is a cache; with ``sync_s``
-    commits wait for no sync.
+    refuse: it commits nothing from here on, and ends at its next check.  With ``after`` nothing is
+    changed unless the claim is the one after that epoch: of several standbys, one begins.
+    ``stored`` is the log of which the folder is a cache; with ``sync_s`` commits wait for no sync.
 
     Raises InUseError if another run holds it or was first to claim it, CheckpointError if it was
     made by another format or is damaged; PeerError if the disk cannot be written or the folder

@@ -479,10 +479,10 @@ class Decoder(Step, Generic[Out]):
 
     ``header_length`` is 1 to 8 bytes; ``length_fmt`` is the ``struct`` format that reads the
     payload's length from them.  ``is_pure`` states that decoding a payload again returns the same
-    event and does nothing else: then the undecoded payload may travel to the event's key and be
-    decoded there.  ``key_place`` states that the event's key is this half-open range of the
+    event and does nothing else: then the undecoded payload may be sent to the task of the event's
+    key and decoded there.  ``key_place`` states that the event's key is this half-open range of the
     payload; ``key_of`` is a function that reads the key from the payload: with either, the payload
-    is not decoded before it travels.
+    is not decoded before it is sent.
     """
 
     kind = "decoder"

@@ -4,7 +4,7 @@ Where it runs: driver.
 
 Invariant of names: a file is imported under its own name (``word_count.py`` is ``word_count``) with
 its directory at the head of the search path, never as ``__main__``.  Workers import it under the
-same name, so what they pickle can be unpickled anywhere, in any later run.
+same name, so their pickles can be read anywhere, in any later run.
 """
 
 from __future__ import annotations

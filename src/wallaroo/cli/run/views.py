@@ -75,8 +75,8 @@ class LineView(_Closing):
 
     Changes are those of the run's state, and key moves.
 
-    While no figure changes, as at night, it logs one line a minute.
-    A latency target that is missed, or kept again, is a line of its own.
+    While no figure changes, it logs one line per minute.
+    A latency target that is missed, or met again, is a separate line.
     While it is entered, lines printed on this process's stderr are entries of the log as well.
     """
 

@@ -36,8 +36,8 @@ class FileSourceConfig(SourceConfig[Line]):
     ``.gz`` are decompressed.  Workers read the files in place: on a cluster, the path has to be
     valid on every host.
 
-    The files and their lengths are looked up when the run starts: the next start reads what was
-    appended to the last file, and new files whose paths come after it.
+    The files and their lengths are looked up when the run starts: the next start reads the bytes
+    appended to the last file, and new files whose paths follow it.
 
     ``form="lines"``: every line, without its ``\n`` or ``\r\n``, is a payload, empty ones too
     unless ``skip_empty``.  The decoder's header does not matter then, and the default decoder

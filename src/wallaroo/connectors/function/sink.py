@@ -85,9 +85,9 @@ class FunctionSinkConfig(QueuedSinkConfig):
     ``function`` gets them (bytes) in order, each at least once.  It runs in the driver, one call at
     a time, with at most ``batch`` outputs; its result is ignored.  When it raises, it is called
     again with the same outputs, after ``backoff_s``, then twice as long, up to 30 s; after
-    ``retries`` of them in a row the run ends, and the next one continues with what waits (``None``:
-    it is retried without end).  After a crash the outputs of the batch in hand may come again: make
-    the function idempotent, or let it recognise what it has seen.
+    ``retries`` of them in a row the run ends, and the next one continues with the waiting outputs
+    (``None``: it is retried without end).  After a crash the outputs of the current batch may be
+    passed again: make the function idempotent, or let it recognise duplicates.
 
     ``name`` names the sink in errors and tables; by default it is the function's own name, which
     also identifies a sink without a name.

@@ -2,11 +2,12 @@
 
 Where it runs: feeder processes.  It imports paho-mqtt, which is optional.
 
-A broker that has lost the session (one without persistence that restarted, another one under the
-address) has lost the messages that waited in it: it is reported, as their number is not known.
+A broker that has lost the session (after a restart without persistence, or because another broker
+has the address) has lost the messages that waited in it: this is reported, as their number is not
+known.
 
 The broker sends a bounded number of messages ahead of acknowledgements (MQTT's inflight messages),
-so that what waits is bounded and the client's thread never blocks.
+so that the waiting messages are bounded and the client's thread never blocks.
 """
 
 from __future__ import annotations

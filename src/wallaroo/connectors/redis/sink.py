@@ -34,7 +34,7 @@ class RedisSinkConfig(QueuedSinkConfig):
     dict, a dataclass or a named tuple), which replaces the hash at its key; with ``value`` that
     field's value is set there instead.  `wallaroo.sinks.Delete` deletes the key.
 
-    A script puts a commit, several put a large one, with its identity and the number of outputs in
+    A script writes a commit (several a large one), with its identity and the number of outputs in
     the hash ``ledger``: as durable as the server is (``appendonly yes``, ``appendfsync always``).
     ``max_length`` keeps about that many entries of the stream.
 

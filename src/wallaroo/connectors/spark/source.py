@@ -28,14 +28,14 @@ class SparkSourceConfig(SourceConfig[Event]):
     """A source of the rows of a Spark DataFrame, exactly once.
 
     ``reader`` is called with a `pyspark.sql.SparkSession` and returns the DataFrame: of
-    ``spark.readStream``, whose rows come as they appear, or of ``spark.read``, whose rows are read
-    once, after which the source ends.  Each row is an event, a dict, or the result of ``decoder``
-    (`wallaroo.serdes.row_decoder`).  With ``form="batches"`` an event is a ``pyarrow.RecordBatch``
-    of up to 8,192 rows, for vectorized steps.
+    ``spark.readStream``, whose rows are read as they appear, or of ``spark.read``, whose rows are
+    read once, after which the source ends.  Each row is an event, a dict, or the result of
+    ``decoder`` (`wallaroo.serdes.row_decoder`).  With ``form="batches"`` an event is a
+    ``pyarrow.RecordBatch`` of up to 8,192 rows, for vectorized steps.
 
     The DataFrame is read by a Spark of its own on this machine (``master``), with the settings of
     ``conf``, such as ``spark.jars.packages``.  A streaming DataFrame is read every ``every_s``
-    seconds; with ``until_now`` the source ends when what exists at its start was read.
+    seconds; with ``until_now`` the source ends when the rows that existed at its start were read.
     """
 
     kind: ClassVar[str] = "spark"

@@ -2,7 +2,7 @@
 
 It is read as a `RunStatus` and as `RunDetails`.
 
-Batches report from Spark's callback thread, the terminal and the HTTP server ask from others: one
+Batches report from Spark's callback thread, the terminal and the HTTP server read from others: one
 lock, held here, guards all meters.  Time is an argument everywhere: seconds, milliseconds and
 nanoseconds of the wall clock (receipts come from other processes, so a monotonic clock would not
 do).

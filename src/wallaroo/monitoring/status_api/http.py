@@ -6,12 +6,12 @@ It is the standard library's server for the reasons in ``docs/decisions/0012``.
 
 Invariants:
 
-* GET is the one verb.
-* At most ``REQUESTS_MAX`` requests at a time; more are asked to come again.  At most
+* GET is the only method.
+* At most ``REQUESTS_MAX`` requests at a time; more are asked to retry.  At most
   ``STREAMS_MAX`` of these are streams, so that open dashboards never lock out a query.
 * A client has ``REQUEST_S_MAX`` for its whole request, TLS's handshake included, and its connection
-  makes room for others until then: silent clients keep none out.
-* ``/healthz`` and ``/readyz`` are answered however many requests are under way.
+  may be closed in favour of others until then: silent clients block no others.
+* ``/healthz`` and ``/readyz`` are answered regardless of the number of requests in progress.
 * Any error of a handler becomes an error reply: the run is not affected.
 """
 

@@ -1,8 +1,7 @@
 """The in-process runner: the same physical plan without Spark or a JVM.
 
-Where it runs: anywhere; pure but for user code.  Blocks, routing, stages and state go through the
-very code that runs on Spark; only the shuffle is a list of lists, the state log a dict, and the
-spool a list.
+Where it runs: anywhere; pure but for user code.  Blocks, routing, stages and state use the same
+code as on Spark; only the shuffle is a list of lists, the state log a dict, and the spool a list.
 """
 
 from __future__ import annotations
@@ -132,7 +131,7 @@ class LocalRunner:
         is_final: bool = False,
         away: Collection[str] = (),
     ) -> BatchResult:
-        """Process one batch: per task of level 0 a list of inputs, which may be none.
+        """Process one batch: a list of inputs, possibly none, per task of level 0.
 
         Nothing is committed yet.
 

@@ -1,8 +1,8 @@
 """Module values changed by ``application_setup``, shipped to workers.
 
-Wallaroo called it on each worker, so that options which it put into variables of a module, or into
-attributes of its classes, were there in all steps.  Here the driver calls it, once, and workers put
-what it changed into their modules before they load the plan.
+Wallaroo called it on each worker, so that options stored in variables of a module, or in attributes
+of its classes, were visible to all steps.  Here the driver calls it, once, and workers apply its
+changes to their modules before they load the plan.
 
 Where it runs: driver and worker.
 """

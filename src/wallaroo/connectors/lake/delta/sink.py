@@ -20,9 +20,9 @@ class DeltaSinkConfig(LakeSinkConfig):
 
     ``path`` is a folder or the URI of an object store.  ``columns`` are names and Arrow types
     (``{"word": "string", "total": "int64"}``), a ``pyarrow.Schema`` or a dataclass; the encoder
-    returns a dict, a dataclass or a tuple, or there is no encoder and events are that.  The table
-    is created if it is missing, partitioned by ``partition_by``; with ``evolve`` columns that it
-    lacks are added.
+    returns a dict, a dataclass or a tuple, or there is no encoder and events already have this
+    form.  The table is created if it is missing, partitioned by ``partition_by``; with ``evolve``
+    columns that it lacks are added.
 
     With ``key``, names of columns, an output replaces the row with its key, and
     `wallaroo.sinks.Delete` removes that row.

@@ -29,9 +29,10 @@ class IcebergSinkConfig(LakeSinkConfig):
     ``table`` is ``"namespace.name"`` in the catalog that ``options`` describe, as pyiceberg has
     them (``{"type": "sql", "uri": …, "warehouse": …}``, ``{"type": "rest", "uri": …}``).
     ``columns`` are names and Arrow types, a ``pyarrow.Schema`` or a dataclass; the encoder returns
-    a dict, a dataclass or a tuple, or there is no encoder and events are that.  The table is
-    created if it is missing, partitioned by ``partition_by``: columns, or transforms of them such
-    as ``"day(at)"`` and ``"bucket[16](user)"``; with ``evolve`` columns that it lacks are added.
+    a dict, a dataclass or a tuple, or there is no encoder and events already have this form.  The
+    table is created if it is missing, partitioned by ``partition_by``: columns, or transforms of
+    them such as ``"day(at)"`` and ``"bucket[16](user)"``; with ``evolve`` columns that it lacks are
+    added.
 
     With ``key``, names of columns, an output replaces the row with its key, and
     `wallaroo.sinks.Delete` removes that row.

@@ -30,7 +30,7 @@ class SQLiteSinkConfig(TableSinkConfig):
     With ``key``, names of columns, an output replaces the row with its key, and
     `wallaroo.sinks.Delete` removes that row; the table needs a unique index on these columns.
 
-    A commit's rows are put in one transaction, with a line in the table ``ledger``, which is
+    A commit's rows are written in one transaction, with a line in the table ``ledger``, which is
     created if it is missing.  While another program locks the database, rows wait in the outbox.
     The file has to be where the driver runs, on a local disk.
     """
