@@ -1,6 +1,6 @@
 """SourceConnectorConfig: a port for source programs that speak Wallaroo's connector protocol.
 
-Where it runs: the configuration travels; the sockets live in the ingress process.
+Where it runs: the configuration is pickled; the sockets live in the ingress process.
 """
 
 from __future__ import annotations

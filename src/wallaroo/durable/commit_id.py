@@ -3,8 +3,7 @@
 Where it runs: everywhere; pure.
 
 The invariant: a batch number is used again after a rollback, an id is not.  Nothing is trusted by
-its name or number alone: it is refused unless its `CommitId` is in the history of the checkpoint at
-hand.
+its name or number alone: it is refused unless its `CommitId` is in the history of this checkpoint.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ class MessagePackCodec(TypedCodec):
 class MessagePack(Serde[Event]):
     """Events as MessagePack, of a type or as dicts and lists.
 
-    The type is a dataclass, say.
+    The type may be a dataclass.
 
     Aware datetimes are MessagePack's timestamps.  ``tag`` names the field that holds the class of
     an object of a union, as for `Json`.

@@ -1,7 +1,7 @@
 """The sink interface: write, commit after the commit point, abort.
 
-Where it runs: configurations travel (pickled) to workers; writers run in workers; committers run in
-the driver.
+Where it runs: configurations are pickled and sent to workers; writers run in workers; committers
+run in the driver.
 
 The contract of a sink:
 
@@ -76,17 +76,17 @@ class SinkWriter(ABC):
 class SinkStatus:
     """The status of one sink in the live table and the log."""
 
-    committed_batch: int = -1  # last batch whose output left completely
-    outputs: int = 0  # outputs that left
+    committed_batch: int = -1  # last batch whose output was sent completely
+    outputs: int = 0  # outputs sent
     # e.g. "127.0.0.1:7002 (connection refused)"; empty if nothing is waited for
     waiting_for: str = ""
     pending_bytes: int = 0  # committed output that has not left yet
     is_gathering: bool = False  # whether pending output is held back until there is more
-    # batch -> wall clock when its output left (bounded, last 64)
+    # batch -> wall clock when its output was sent (bounded, last 64)
     sent_at_ns: dict[int, int] = field(default_factory=dict)
 
     def note_sent(self, batch: int, at_ns: int) -> None:
-        """Keep the time at which a batch's output left; forget the oldest."""
+        """Record the time at which a batch's output was sent; forget the oldest."""
         self.sent_at_ns[batch] = at_ns
         while len(self.sent_at_ns) > SENT_AT_MAX:
             del self.sent_at_ns[min(self.sent_at_ns)]
@@ -119,7 +119,7 @@ class SinkCommitter(ABC):
     def commit(self, commit: CommitId, tokens: Sequence[Any]) -> None:
         """Make a committed batch's output visible; do nothing for the same commit again.
 
-        May return before the output left (an outbox); must keep order.
+        May return before the output is sent (an outbox); must keep order.
         """
 
     def retain_from(self, batch: int) -> None:  # noqa: B027  # only a sink that relies on commits has to act

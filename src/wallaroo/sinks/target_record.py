@@ -84,7 +84,7 @@ def begin_target(
 
 
 def note_left(staging: Path, commit: CommitId, writer: str, ledger: str = "") -> None:
-    """Remember that all output up to ``commit`` has left; ``writer`` is the run's epoch."""
+    """Record that all output up to ``commit`` was sent; ``writer`` is the run's epoch."""
     content = json.dumps({**commit.to_json(), "ledger": ledger}).encode()
     write_whole(staging / LEFT, content, is_durable=False, points="outbox.left", writer=writer)
 

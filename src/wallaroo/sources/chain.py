@@ -1,6 +1,6 @@
 """Two sources as one, with an exact boundary.
 
-Where it runs: the configuration travels; the driver plans, workers read.
+Where it runs: the configuration is pickled; the driver plans, workers read.
 
 A position's place is ``{"part": number, "first": position, "second": position, "base": events,
 "time": time}``: a position in either log, which of them is read, and the boundary's events and time

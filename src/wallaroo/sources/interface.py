@@ -1,6 +1,7 @@
 """The source interface: a configuration, its log, and the log's feeder.
 
-Where it runs: configurations travel; feeders run in processes of their own, started by the driver.
+Where it runs: configurations are pickled; feeders run in processes of their own, started by the
+driver.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class SourceConfig(ABC, Generic[Event]):
 
     @property
     def has_plain_payloads(self) -> bool:
-        """Return whether decoders are called with bytes, which can travel undecoded."""
+        """Return whether decoders are called with bytes, which can be sent undecoded."""
         return True
 
     @property

@@ -82,7 +82,7 @@ from wallaroo.state.views.view_folders import remove_other_views, view_name
 
 EMPTYING = "emptying"  # present while a fresh start deletes; the next start continues the deletion
 ROLLBACK = "rollback.json"
-# files that a run that died at its very start may have left
+# files possibly left by a run that died at its very start
 BEFORE_FORMAT = frozenset({LOCK, OWNERS, f".{FORMAT}.tmp", EMPTYING, CACHE, f".{CACHE}.tmp"})
 KEEPER_LOOK_S = 0.05
 KEEPER_S = 15.0  # for a replica to notice that a run continues from its copy

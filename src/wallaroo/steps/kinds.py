@@ -1,7 +1,7 @@
 """Steps: frozen values with a user's function and its calling convention.
 
-A step travels by reference (``references.py``) if it can be imported; functions defined inside
-other functions travel by value.
+A step is pickled by reference (``references.py``) if it can be imported; functions defined inside
+other functions are pickled by value.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Step:
         return f"<{self.kind} '{self.step_name}' {self.place}>"
 
     def options(self) -> tuple[Any, ...]:
-        """Return the constructor's arguments after the function, to travel by value."""
+        """Return the constructor's arguments after the function, for pickling by value."""
         return (self.step_name, self.on_error)
 
     def is_importable(self) -> bool:

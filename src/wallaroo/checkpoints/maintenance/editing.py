@@ -191,7 +191,7 @@ def _without(encoded: Container[bytes], kind: str, stored: bytes, value: bytes) 
     elif kind == PANES:
         owner = split_pane(stored, value, SLOT_BYTES)[0]
     elif kind and is_chunk(stored):
-        return value  # rows of keys that have nothing due are passed over
+        return value  # rows of keys without due entries are skipped
     elif kind:
         owner = split_due(stored, value)[1]
     return None if owner in encoded else value

@@ -101,7 +101,7 @@ class SingleFileCommitter(FileCommitter):
     def _check_newest(self, sidecar: Sidecar) -> None:
         """Raise if the file lacks output that was written to it.
 
-        One that was rolled back, or was begun again and is empty, has less than has left.
+        One that was rolled back, or was recreated and is empty, has less than was sent.
         """
         left = self._left_here()
         if left is None or sidecar.rolled_back is not None or not sidecar.last.exists:

@@ -1,7 +1,7 @@
 """The file source: the lines or frames of whole files.
 
-Where it runs: the configuration travels; workers read the files, the driver only finds the places
-at which events begin.
+Where it runs: the configuration is pickled; workers read the files, the driver only finds the
+places at which events begin.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _text(payload: bytes) -> str:
 
 
 text: Decoder[str] = Decoder(_text, "utf-8 text", is_pure=True)
-text.__qualname__ = "text"  # travels by reference, under the name it has here
+text.__qualname__ = "text"  # pickled by reference, under the name it has here
 
 
 @dataclass(frozen=True, slots=True)

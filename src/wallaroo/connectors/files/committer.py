@@ -221,7 +221,7 @@ class RollingCommitter(GroupCommitter):
     def __init__(self, system: PartsSystem, context: CommitContext, *, points: str):
         super().__init__(system, context, points=points)
         self._parts = system.parts
-        self._rolled: int | None = None  # the last batch of the file in hand
+        self._rolled: int | None = None  # the last batch of the current file
         self._is_resumed = False  # whether an earlier run's roll was finished
         # watermarks of commits: the newest one, and one whose output may still be waiting
         self._newest = self._awaited = (-1, TIME_MIN)

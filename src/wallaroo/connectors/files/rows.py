@@ -115,7 +115,7 @@ class RowPack:
 
     def _packed(self, rows: list[tuple[Any, ...]]) -> list[bytes]:
         if len(rows) >= TOGETHER_MIN:
-            with suppress(ValueError, arrow().ArrowException):  # too much text for a column, say
+            with suppress(ValueError, arrow().ArrowException):  # such as too much text for a column
                 return _stream(from_rows(rows, schema_of(self._columns)))
         return [pickle.dumps(row, pickle.HIGHEST_PROTOCOL) for row in rows]
 
@@ -193,7 +193,7 @@ def _several(getter: Any, names: tuple[str, ...]) -> Callable[[Any], tuple[Any, 
 def _check_of(kind: Any, is_finite: bool) -> Callable[[Any], Any]:
     """Return a function that raises for a value that does not fit an Arrow type.
 
-    Arrow alone would cut off fractions, and make an infinity of a number that is too large.
+    Arrow alone would truncate fractions, and turn a number that is too large into infinity.
     """
     check_of = partial(_check_of, is_finite=is_finite)
     types = arrow().types

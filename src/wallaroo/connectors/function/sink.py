@@ -1,6 +1,6 @@
 """FunctionSinkConfig: outputs handed to a user's function, at least once, in order.
 
-Where it runs: the configuration travels; its writer runs in workers, its committer and the function
+Where it runs: the configuration is pickled; writers run in workers, the committer and the function
 in the driver, in a thread of the sink's own.
 
 The invariants are those of ``sinks/queued/at_least_once.py``.

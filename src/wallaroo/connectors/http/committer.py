@@ -152,7 +152,7 @@ def _begin_of(answer: urllib3.BaseHTTPResponse, *, is_shown: bool) -> bytes:
     body = b""
     with contextlib.suppress(DecodeError):
         body = answer.read(READ_MAX if is_shown else DRAINED_MAX, decode_content=is_shown)
-        answer.read(1, decode_content=is_shown)  # raises if the answer was cut off
+        answer.read(1, decode_content=is_shown)  # raises if the answer is incomplete
     answer.close()  # no effect on a connection whose answer has been read
     answer.release_conn()
     return body
@@ -228,7 +228,7 @@ def _is_transient(error: Exception) -> bool:
     if isinstance(error, DeliveryError):
         return error.is_transient
     cause = error.args[0] if isinstance(error, SSLError) and error.args else None
-    is_cut = isinstance(cause, ssl.SSLError) and is_cut_off(cause)  # the server is restarting, say
+    is_cut = isinstance(cause, ssl.SSLError) and is_cut_off(cause)  # the server may be restarting
     return is_cut or not isinstance(error, SSLError)
 
 

@@ -138,7 +138,7 @@ class _Handler(BaseHTTPRequestHandler):
         length = int(self.headers["Content-Length"])
         self._visitor.within(REQUEST_S_MAX + length / BODY_BYTES_PER_S_MIN)
         body = self.rfile.read(length)
-        if len(body) < length:  # the client has left
+        if len(body) < length:  # the client has disconnected
             self.close_connection = True
             return
         self._visitor.within(math.inf)

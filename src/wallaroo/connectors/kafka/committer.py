@@ -307,7 +307,7 @@ class TransactionalSession(KafkaSession):
         self._begun_time = 0.0  # the same (unix): a clock that passes while a machine sleeps
 
     def _fence(self) -> None:
-        """Fence earlier sessions; find the newest commit that they have left."""
+        """Fence earlier sessions; find their newest commit."""
         self._is_settled = False
         self._producer.init_transactions(self._timeouts.answer_s)
         self._is_settled = True

@@ -7,8 +7,8 @@ The invariants:
 * A topic that was created again (it has another id) is never continued at an offset of the earlier
   one: it is read from its beginning, or the run fails.
 * A loss of unprocessed offsets fails the run with their number, or is skipped and reported with it.
-* A topic that the source no longer reads keeps its offsets: it resumes there if it is put back.  It
-  is not compared meanwhile.
+* A topic that the source no longer reads keeps its offsets: it resumes there if it is added again.
+  It is not compared meanwhile.
 * Brokers that have just started may not know topics, or their last records, for a moment: such a
   loss counts only once it has lasted (`TopicLoss.is_certain`).
 """

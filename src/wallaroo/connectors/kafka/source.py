@@ -1,7 +1,7 @@
 """KafkaSourceConfig: the records of Kafka topics as events.
 
-Where it runs: the configuration travels; the driver queries the brokers for offsets, workers read
-the records.  Neither the driver's disk nor its network carries them.
+Where it runs: the configuration is pickled; the driver queries the brokers for offsets, workers
+read the records.  Neither the driver's disk nor its network carries them.
 """
 
 from __future__ import annotations

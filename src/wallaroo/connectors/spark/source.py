@@ -2,8 +2,8 @@
 
 The DataFrame is a stream or a table.
 
-Where it runs: the configuration travels; the DataFrame is read by a Spark of its own, in a feeder
-process.  Nothing here needs PySpark.
+Where it runs: the configuration is pickled; the DataFrame is read by a Spark of its own, in a
+feeder process.  Nothing here needs PySpark.
 """
 
 from __future__ import annotations

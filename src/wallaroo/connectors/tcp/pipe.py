@@ -1,6 +1,6 @@
 """Messages between a committer and its egress, and from a resuming receiver.
 
-Where it runs: the configuration travels; each side has an end of the pipe.
+Where it runs: the configuration is pickled; each side has an end of the pipe.
 
 An egress is started with a configuration, then JSON lines pass in both directions.
 

@@ -166,8 +166,8 @@ class EgressProcess:
     def close(self, seconds: float) -> None:
         """Ask the egress to end; wait at most ``seconds`` until everything is acknowledged.
 
-        One that hangs is killed and replaced even now, because its exact place is known only with
-        its connection in hand.  One that waits for its receiver is left running.
+        One that hangs is killed and replaced even now, because its exact place is known only from
+        its connection.  One that waits for its receiver is left running.
         """
         self._intent.is_closing = True
         self.wake()

@@ -56,8 +56,8 @@ def skip_batch(
     ``tokens`` is empty if the commit is not retained.  ``history`` has the tokens of retained
     commits: those whose output waits are listed first.
 
-    Raises CheckpointError, with nothing skipped or restored, if the output can be sent, has left,
-    or is not there.
+    Raises CheckpointError, with nothing skipped or restored, if the output can be sent, was sent,
+    or is missing.
     """
     try:
         lock = lock_file(staging / "lock")

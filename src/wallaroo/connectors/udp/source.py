@@ -1,6 +1,6 @@
 """UDPSourceConfig: datagrams as events; drops are counted.
 
-Where it runs: the configuration travels; the socket is a feeder's.
+Where it runs: the configuration is pickled; the socket is a feeder's.
 
 While the inbox is full nothing is received: the socket's buffer fills up, and the system drops
 datagrams without room.  It counts them, and the count is polled twice a second.

@@ -1,6 +1,6 @@
 """WebSocketServerSourceConfig: the messages of WebSocket clients as events.
 
-Where it runs: the configuration travels; the server is a feeder process.
+Where it runs: the configuration is pickled; the server is a feeder process.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class StageTime:
         self.receipt_ns: int = TIME_MAX
         # the latest time that such an event may have (``max_ahead``)
         self.latest_ns: int = TIME_MAX
-        self.payload: Any = None  # the payload of the event, if payloads travel
+        self.payload: Any = None  # the payload of the event, if payloads are sent
 
     def fire_at(self, time_ns: int, added_at_ns: int = TIME_MIN) -> None:
         """Set the time of the following events to a due time.

@@ -69,7 +69,7 @@ class Terms:
 
 
 def secret_of_ranges(secret: bytes) -> bytes:
-    """Return the secret of the range servers of a run's ingress hosts, which never travels."""
+    """Return the secret of the range servers of a run's ingress hosts, which is never sent."""
     return hmac.digest(secret, b"ranges", "sha256")
 
 

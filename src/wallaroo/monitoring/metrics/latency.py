@@ -60,12 +60,12 @@ class LatencyMeter:
             self._waiting.appendleft(_joined(oldest, younger))
 
     def output_left(self, batch: int, at_ns: int) -> None:
-        """Count outputs up to a batch, unless it is known to have left."""
+        """Count outputs up to a batch, unless it is known to have been sent."""
         while self._waiting and self._waiting[0].batch <= batch:
             self.record(self._waiting.popleft().receipts, at_ns)
 
     def record(self, receipts: Mapping[str, Receipts], left_ns: int) -> None:
-        """Count outputs that left at ``left_ns``."""
+        """Count outputs sent at ``left_ns``."""
         left_ms = left_ns / 1e6
         for pipeline, some in receipts.items():
             histogram = self.by_pipeline.setdefault(pipeline, LatencyHistogram())

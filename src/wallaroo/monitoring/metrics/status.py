@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from wallaroo.errors import InternalError
 
-Counts = Mapping[str, Mapping[str, int]]  # by the name of a figure and, say, source
+Counts = Mapping[str, Mapping[str, int]]  # by the name of a figure and, for example, source
 LATE_SECONDS_MIN = 3  # in the last ten: a target that fewer seconds miss counts as kept
 
 
@@ -321,7 +321,7 @@ class RunStatus:
     running_at: float = 0.0
     damaged: tuple[str, ...] = ()  # files of the checkpoint, each with its damage
     step_times: tuple[StepTime, ...] = ()  # state steps; none in an application without time
-    # plain counters since the run began: by the name of their figure and, say, source
+    # plain counters since the run began: by the name of their figure and, for example, source
     counts: Counts = field(default_factory=dict)
     latency_target_ms: float = 0.0  # 0 if there is none
     latency_newest_ms: float = 0.0  # p99 of the last ten seconds; 0 if nothing left in them

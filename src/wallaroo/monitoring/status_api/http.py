@@ -277,7 +277,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.write(piece)
                 self.wfile.flush()
         except OSError:
-            pass  # the client has left
+            pass  # the client has disconnected
         finally:
             self._own.streams.release()
 

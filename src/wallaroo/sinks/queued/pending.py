@@ -131,7 +131,7 @@ class PendingList:
             )
 
     def remove(self, batch: PendingBatch) -> None:
-        """Forget a batch that has left, and its staged files."""
+        """Remove the record of a sent batch, and its staged files."""
         remove_staged(self._staging, batch.tokens)
         fault_point("outbox.pending.remove")
         self._path(batch.batch).unlink(missing_ok=True)

@@ -1,6 +1,6 @@
 """QueuedSinkConfig: the configuration of a sink that a queued committer writes.
 
-Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
+Where it runs: the configuration is pickled; writers run in workers, the committer in the driver.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The generator source: a user's object computes event after event.
 
-Where it runs: the configuration travels; the generator runs in a feeder process of its own.
+Where it runs: the configuration is pickled; the generator runs in a feeder process of its own.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _unpickle(payload: bytes) -> Any:
 
 
 unpickled: Decoder[Any] = Decoder(_unpickle, "unpickle", is_pure=True)
-unpickled.__qualname__ = "unpickled"  # travels by reference, under the name it has here
+unpickled.__qualname__ = "unpickled"  # pickled by reference, under the name it has here
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """IteratorSource: the events of an iterator, or of an async iterator.
 
-Where it runs: the configuration travels; the iterator runs in a thread of a feeder process, which
-writes what it yields to the spool.
+Where it runs: the configuration is pickled; the iterator runs in a thread of a feeder process,
+which writes its events to the spool.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """PollingSource: a user's own source that is polled for new events.
 
-Where it runs: the configuration travels; `poll` is called in a feeder process of its own, which
+Where it runs: the configuration is pickled; `poll` is called in a feeder process of its own, which
 writes the result to the spool.
 
 The invariant: events and the position after them are stored atomically. So stored events are not

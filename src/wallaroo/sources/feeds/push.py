@@ -1,6 +1,6 @@
 """PushSource: events that a client library calls back with.
 
-Where it runs: the configuration travels; the user's code runs in a thread of a feeder process,
+Where it runs: the configuration is pickled; the user's code runs in a thread of a feeder process,
 which writes what is pushed to the spool.
 """
 

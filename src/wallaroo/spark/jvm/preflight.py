@@ -173,8 +173,8 @@ def java_major_in(program: Path) -> int | None:
 def check_worker_python(environment: Mapping[str, str]) -> None:
     """Raise PeerError if the environment names a Python for the workers that they cannot use.
 
-    It does not start, lacks modules, or is of another version than this one: pickled code does not
-    travel between versions.
+    It does not start, lacks modules, or is of another version than this one: pickled code cannot be
+    moved between versions.
     """
     variable = WORKER_PYTHON
     program = environment.get(variable, "")

@@ -361,7 +361,7 @@ def _names_in(root: Path, folders: Iterable[str]) -> Iterator[str]:
 def _sizes(root: Path, names: Iterable[str]) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for name in names:
-        with contextlib.suppress(FileNotFoundError):  # its output has left
+        with contextlib.suppress(FileNotFoundError):  # its output was sent
             sizes[name] = (root / name).stat().st_size
     return sizes
 

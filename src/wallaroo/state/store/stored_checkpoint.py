@@ -416,7 +416,7 @@ class _Images:
             name: (self._root / name).read_bytes()
             for commit, before in zip(commits, (None, *commits), strict=False)
             for name in files_of(commit, before)
-            if (self._root / name).exists()  # output that has left has no file
+            if (self._root / name).exists()  # output that was sent has no file
         }
         contents.update(_outbox(self._root))
         contents.update(_notes(self._root))
@@ -537,6 +537,6 @@ def outbox_files(root: Path) -> Iterator[Path]:
 def _contents_of(root: Path, paths: Iterable[Path]) -> dict[str, bytes]:
     contents: dict[str, bytes] = {}
     for path in paths:
-        with contextlib.suppress(FileNotFoundError):  # its output has left
+        with contextlib.suppress(FileNotFoundError):  # its output was sent
             contents[str(path.relative_to(root))] = path.read_bytes()
     return contents

@@ -1,6 +1,6 @@
 """IcebergSinkConfig: outputs as rows of an Iceberg table, exactly once.
 
-Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
+Where it runs: the configuration is pickled; writers run in workers, the committer in the driver.
 Only the driver opens the catalog.
 """
 

@@ -1,6 +1,6 @@
 """PostgresChangesConfig: the changes of PostgreSQL tables as events.
 
-Where it runs: the configuration travels; the driver queries the slot, one worker reads it.
+Where it runs: the configuration is pickled; the driver queries the slot, one worker reads it.
 """
 
 from __future__ import annotations

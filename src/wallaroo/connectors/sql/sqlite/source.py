@@ -1,6 +1,6 @@
 """SQLiteSourceConfig: the rows of an SQLite table as events.
 
-Where it runs: the configuration travels; the driver queries the table's end, workers read it.
+Where it runs: the configuration is pickled; the driver queries the table's end, workers read it.
 """
 
 from __future__ import annotations

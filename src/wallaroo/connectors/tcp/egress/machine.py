@@ -18,7 +18,7 @@ The invariants:
 * A batch is released only if the receiver has acknowledged it whole.  Skipped output is released
   only once a resuming receiver has agreed to it.
 * The beginning of a batch is recorded before its first byte is sent.
-* Once the committer has closed, only the output in hand is finished.  This side ends between two
+* Once the committer has closed, only the current output is finished.  This side ends between two
   outputs (inside one only if egress and driver die together: an inherited connection then lacks the
   batch it is in).  The connection is closed after the receiver has acknowledged everything and
   ended its side, or after the bounds of `ending`.
