@@ -92,7 +92,7 @@ def run_command(options: argparse.Namespace, arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         _say("wallaroo: interrupted")
         return EXIT_INTERRUPTED
-    except BrokenPipeError:  # `wallaroo graph APP | head`: the reader has read enough
+    except BrokenPipeError:  # `wallaroo graph APP | head`: the reader has exited
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
     except WallarooError as error:

@@ -37,7 +37,7 @@ class NoAnswerError(Exception):
 
     There was no answer, or the store is overloaded.
 
-    ``is_reached``: the store is there, as it has answered by a status that passes.
+    ``is_reached``: the store answered, with a transient status.
     """
 
     def __init__(self, words: str, *, is_reached: bool = False):

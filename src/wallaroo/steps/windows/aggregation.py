@@ -182,7 +182,7 @@ class BoundAggregation:
 
 
 def as_it_is(value: Any) -> Any:
-    """Return the value unchanged, if for example a partial accumulator is a whole one."""
+    """Return the value unchanged, such as a partial accumulator that is a whole one."""
     return value
 
 

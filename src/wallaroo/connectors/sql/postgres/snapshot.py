@@ -29,7 +29,7 @@ BEGIN = (
     "SET LOCAL synchronize_seqscans = off",  # so that every read has the same order
 )
 DROP = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s"
-# lists of columns and conditions are there from version 15 on
+# lists of columns and conditions exist from version 15 on
 TABLES = """
     SELECT schemaname, tablename, relkind,
            (SELECT array_agg(attname::text ORDER BY attnum) FROM pg_attribute
