@@ -16,7 +16,7 @@ MAX_SIZE = 1 << 20
 
 
 class ServerSourceConfig(SourceConfig[Event]):
-    """A source on a port for clients that know its path (and token)."""
+    """A source on a port, for clients with its path and token."""
 
     label_form: ClassVar[str] = "{0.kind} {0.host}:{0.port}{0.path}"
     host: str

@@ -64,7 +64,7 @@ class PlainKeys:
 
 
 class FieldKeys(PlainKeys):
-    """Keys that are a field of their rows and are sent with them."""
+    """Keys that are a field of their rows, sent with them."""
 
     __slots__ = ("name",)
 

@@ -1,4 +1,4 @@
-"""The destination of the application's printed lines; it is sent with the deployment.
+"""Destination of the application's printed lines, sent with the deployment.
 
 Where it runs: created by the driver, read by workers.
 """
