@@ -87,7 +87,7 @@ def _function(given: Any, option: str = "of") -> Callable[[Any], Any]:
 class _Named(Aggregation[Any, Any, Any]):
     """An aggregation whose step has its class's name, in lower case.
 
-    ``_keep`` is called for what an accumulator keeps of events.
+    ``_keep`` is called for the parts of events that an accumulator keeps.
     """
 
     has_any_order: ClassVar[bool] = False  # the order of events does not matter
@@ -104,7 +104,10 @@ class _OfValue(_Named):
 
 
 class _OfOne(_OfValue):
-    """The value of one event; None, which emits nothing, if there was none."""
+    """The value of one event.
+
+    None, which emits nothing, if there was none.
+    """
 
     def initial_accumulator(self) -> list[Any]:
         return []
@@ -219,7 +222,10 @@ class Mean(_OfValue):
 
 
 class Min(_OfOne):
-    """The smallest value; None if there is none.  NaN counts only if there is nothing else."""
+    """The smallest value.
+
+    None if there is none; NaN counts only if there is nothing else.
+    """
 
     adds_up_exactly = True
     _fold = LEAST
@@ -238,7 +244,10 @@ class Min(_OfOne):
 
 
 class Max(_OfOne):
-    """The greatest value; None if there is none.  NaN counts only if there is nothing else."""
+    """The greatest value.
+
+    None if there is none; NaN counts only if there is nothing else.
+    """
 
     adds_up_exactly = True
     _fold = GREATEST
@@ -257,7 +266,9 @@ class Max(_OfOne):
 
 
 class MaxBy(_Named):
-    """The event with the greatest value of ``of``; None, which emits nothing, if there is none.
+    """The event with the greatest value of ``of``.
+
+    None, which emits nothing, if there is none.
 
     Of several, it is the one that came first; with ``ties=True`` the result is the list of all of
     them, in the order in which they came.  NaN counts only if there is nothing else.
@@ -304,13 +315,18 @@ class MaxBy(_Named):
 
 
 class MinBy(MaxBy):
-    """The event with the least value of ``of``, or all of them: see ``MaxBy``."""
+    """The event, or all events, with the least value of ``of``.
+
+    See ``MaxBy``.
+    """
 
     _exceeds = operator.lt
 
 
 class First(_OfOne):
-    """The value of the event that came first; None, which emits nothing, if there is none.
+    """The value of the event that came first.
+
+    None, which emits nothing, if there is none.
 
     In sliding windows and joined sessions, it is the first one of the earliest pane.
     """
@@ -326,7 +342,9 @@ class First(_OfOne):
 
 
 class Last(_OfOne):
-    """The value of the event that came last; None, which emits nothing, if there is none.
+    """The value of the event that came last.
+
+    None, which emits nothing, if there is none.
 
     In sliding windows and joined sessions, it is the last one of the latest pane.
     """
@@ -341,7 +359,9 @@ class Last(_OfOne):
 
 
 class Distinct(_OfValue):
-    """The exact number of distinct values, which are hashable.  Memory and state grow with them.
+    """The exact number of distinct, hashable values.
+
+    Memory and state grow with their number.
 
     NaN is one value.  ``wallaroo.sketches.Distinct`` estimates the number in a few kilobytes.
     """
@@ -473,7 +493,10 @@ class TopN(_Named, Generic[Event]):
 
 
 class Collect(_OfValue):
-    """All values, in the order in which they came.  Memory and state grow with them."""
+    """All values, in order of arrival.
+
+    Memory and state grow with their number.
+    """
 
     def initial_accumulator(self) -> list[Any]:
         return []

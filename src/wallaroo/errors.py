@@ -32,7 +32,10 @@ class Problem:
 
 
 class PipelineError(WallarooError):
-    """A graph that cannot run.  ``problems`` lists everything that is wrong, not just the first."""
+    """A graph that cannot run.
+
+    ``problems`` lists everything that is wrong, not just the first.
+    """
 
     def __init__(self, *problems: Problem):
         super().__init__(*problems)
@@ -106,7 +109,10 @@ class UserCodeError(WallarooError):
 
 
 class PeerError(WallarooError):
-    """A fault outside of the application: a missing, busy, full or wrong port, disk, and so on."""
+    """A fault outside of the application.
+
+    Examples are a port that is missing, busy or wrong, and a full disk.
+    """
 
 
 def install_command(library: str) -> str:
@@ -129,7 +135,10 @@ def optional_library(
 
 
 class CheckpointError(WallarooError):
-    """A checkpoint that cannot be used as it is.  The text names the file and the ways out."""
+    """A checkpoint that cannot be used as it is.
+
+    The text names the file and the ways out.
+    """
 
 
 class InUseError(CheckpointError):

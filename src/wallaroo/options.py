@@ -1,4 +1,4 @@
-"""Options and handle of a run, and the refusal to run in workers.
+"""Options and handle of a run, rejected inside of workers.
 
 Where it runs: everywhere.
 """
@@ -108,7 +108,10 @@ WEAKER_SOURCE = (
 
 
 class Latency(StrEnum):
-    """Former modes: the micro-batch host, and resident tasks that commit as often as possible."""
+    """Former modes: the micro-batch host and resident tasks.
+
+    Resident tasks commit as often as possible.
+    """
 
     NORMAL = "normal"
     LOW = "low"
@@ -120,7 +123,10 @@ _HOSTS = {Latency.NORMAL: HostKind.MICRO_BATCH, Latency.LOW: HostKind.RESIDENT}
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """Options of a run. Every field has the default that suits one machine."""
+    """Options of a run.
+
+    Every field has the default that suits one machine.
+    """
 
     master: str = "local[*]"
     """Spark's master: ``local[N]``, ``spark://HOST:PORT``, ``yarn``, ``k8s://...``."""

@@ -109,9 +109,9 @@ def check_dead_letters(plan: Plan) -> None:
 def _in_lines(config: SinkConfig) -> SinkConfig:
     """Return the sink with everything that it needs to write dead letters as JSON.
 
-    It gets form "raw" or an encoder if it would append a second newline, and an encoder if it would
-    serialize the letter itself as a message or a row.  Raises WallarooParameterError if letters
-    would replace others, or no column is a field of them.
+    The form is set to "raw", or an encoder is added, if the sink would append a second newline; an
+    encoder is added if it would serialize the letter itself as a message or a row.  Raises
+    WallarooParameterError if letters would replace others, or no column is a field of them.
     """
     encoder = config.encoder
     is_plain = isinstance(encoder, WrappedEncoder) and encoder.inner is AS_IT_IS

@@ -312,7 +312,10 @@ class Pipeline(Generic[T]):
 
 
 class KeyedPipeline(Pipeline[T], Generic[K, T]):
-    """A stream of events of type ``T``, with keys of type ``K``.  Each event has one key."""
+    """A stream of events of type ``T`` with keys of type ``K``.
+
+    Each event has one key.
+    """
 
     __slots__ = ()
 
@@ -462,7 +465,7 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
           that time has passed: ``combine(left, result)`` with the aggregation's result over its
           right events.
         * ``within=None``: all events; both sides wait for the other forever or, with ``ttl=span``,
-          events at most that far apart. No event is late: one behind the watermark takes the
+          events at most that far apart.  No event is late: an event behind the watermark gets the
           watermark as its time.
 
         ``how`` is ``"inner"``, ``"left"``, ``"right"`` or ``"outer"``: whether an unmatched event
@@ -511,7 +514,7 @@ class KeyedPipeline(Pipeline[T], Generic[K, T]):
         The result is ``combine(event, newest)``, by default a tuple, emitted when the watermark has
         passed the event.
 
-        Without such an event, or with none younger than ``max_age``, the result has None, or, with
+        Without such an event, or if it is older than ``max_age``, the result has None, or, with
         ``how="inner"``, there is no result.  Late events are treated as by ``join``.
         """
         spec = JoinSpec(span_ns(max_age), how)

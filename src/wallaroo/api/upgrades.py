@@ -22,9 +22,9 @@ def upgrade(state: type[S], *, from_version: int) -> Callable[[Function[S]], Fun
 
     ``state`` is the current class, which declares its version as ``state_version = 2``; a class
     that declares none is version 1.  The function receives the fields of an object that was stored
-    by ``from_version`` as a dict, and returns the new object.  The old class need not exist.
-    It is called when an event meets the object, or in the background; the object is then stored in
-    its new form.
+    by ``from_version`` as a dict, and returns the new object.  The old class need not exist.  The
+    function is called when an event uses the object, or in the background; the object is then
+    stored in its new form.
     """
     cls: Any = state
     version = version_of(cls)

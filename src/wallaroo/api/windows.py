@@ -151,7 +151,7 @@ class CountWindows(_Windows):
 
 @dataclass(frozen=True, slots=True)
 class SessionWindows(_Windows):
-    """Windows that end when a key has had no events for a while.
+    """Windows that end when a key has had no recent events.
 
     End it with ``over(YourAggregation)``.
     """

@@ -1,5 +1,4 @@
 """Access to checkpoints from outside a run.
 
-Where it runs: a terminal, beside a running application or without one, if a module does not say
-otherwise.
+Where it runs: a terminal, with or without a running application, unless a module states otherwise.
 """

@@ -1,10 +1,10 @@
 """The ``wallaroo`` command: parsing, dispatch and error reporting.
 
-It calls the subcommand's handler, and turns every error into one clear text and an exit code.
+It calls the subcommand's handler, and converts every error into one message and an exit code.
 
-Exit codes: 0 done; 1 something outside is missing or wrong; 2 the command line or the pipeline is
-wrong; 3 a function of the application failed; 4 another run took the checkpoint over; 70 a bug in
-this package; 130 Ctrl-C.  Python's traceback is shown only if WALLAROO_TRACE is set.
+Exit codes: 0 done; 1 an external resource is missing or wrong; 2 the command line or the pipeline
+is wrong; 3 a function of the application failed; 4 another run took the checkpoint over; 70 a bug
+in this package; 130 Ctrl-C.  Python's traceback is shown only if WALLAROO_TRACE is set.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def run_command(options: argparse.Namespace, arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         _say("wallaroo: interrupted")
         return EXIT_INTERRUPTED
-    except BrokenPipeError:  # `wallaroo graph APP | head`: the reader has read enough
+    except BrokenPipeError:  # `wallaroo graph APP | head`: the reader has exited
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
     except WallarooError as error:

@@ -1,4 +1,4 @@
-"""``wallaroo new NAME``: a folder with a new application, its test and sample data."""
+"""``wallaroo new NAME``: a new application with its test and sample data."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """``wallaroo sink``: the skipping of damaged or missing output.
 
 Where it runs: a terminal, while no run holds the checkpoint.  ``wallaroo sink skip CHECKPOINT SINK
---batch N`` gives up such output, so that a run can continue.
+--batch N`` abandons such output, so that a run can continue.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``wallaroo top``: a live table of a running application, from another terminal.
 
-Where it runs: a terminal, beside the running application.  It shows the run's table, and below it
+Where it runs: a terminal, while the application runs.  It shows the run's table, and below it
 the most expensive steps and keys, and the processes if they are on this machine.
 """
 

@@ -1,6 +1,6 @@
 """SourceConnectorConfig: a port for source programs that speak Wallaroo's connector protocol.
 
-Where it runs: the configuration travels; the sockets live in the ingress process.
+Where it runs: the configuration is pickled; the sockets live in the ingress process.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ class SourceConnectorConfig(SourceConfig[Event]):
 
     A program sends messages of numbered streams; each message has an id, which rises in its stream.
     Acknowledged messages are in the spool, and a message whose id was seen is dropped: a program
-    that resumes from the id it receives after a lost connection loses and doubles nothing.
+    that resumes from the id it receives after a lost connection neither loses nor duplicates
+    messages.
 
     The decoder gets a message's payload; a message without one is not an event.  ``cookie`` must
     equal the program's.  A program may send ``max_credits`` messages ahead; it receives new credits

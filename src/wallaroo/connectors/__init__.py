@@ -3,9 +3,9 @@
 Where it runs: everywhere.  Importing it loads none of them: ``wallaroo.sources`` and
 ``wallaroo.sinks`` load a name at its first use, and with it the system's client library.
 
-In a folder, ``source.py`` and ``sink.py`` hold configurations, which travel; sinks' writers run in
-workers.  ``committer.py`` runs in the driver, feeds and their servers in feeder processes, and
-``client.py`` in both.  A client library is optional: what imports it is imported only to open a
+In a folder, ``source.py`` and ``sink.py`` hold configurations, which are pickled; sinks' writers
+run in workers.  ``committer.py`` runs in the driver, feeds and their servers in feeder processes,
+and ``client.py`` in both.  A client library is optional: what imports it is imported only to open a
 source or sink.
 
 Each system has a folder here (source, sink, client), its tests in ``tests/connectors/<system>``,

@@ -17,7 +17,10 @@ from wallaroo.instrumentation.faults import fault_point
 
 
 class AppendedFile:
-    """A new file at ``path``.  ``points`` is the prefix of the fault points passed."""
+    """A new file at ``path``.
+
+    ``points`` is the prefix of the fault points passed.
+    """
 
     def __init__(self, path: Path, *, is_durable: bool, points: str):
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC

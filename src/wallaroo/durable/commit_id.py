@@ -3,8 +3,7 @@
 Where it runs: everywhere; pure.
 
 The invariant: a batch number is used again after a rollback, an id is not.  Nothing is trusted by
-its name or number alone: it is refused unless its `CommitId` is in the history of the checkpoint at
-hand.
+its name or number alone: it is refused unless its `CommitId` is in the history of this checkpoint.
 """
 
 from __future__ import annotations
@@ -20,7 +19,10 @@ NO_BATCH = -1
 
 @dataclass(frozen=True, slots=True)
 class CommitId:
-    """The name of a commit: checkpoint's id, batch's number, and an id never reused."""
+    """The name of a commit.
+
+    It has the checkpoint's id, the batch's number, and an id never reused.
+    """
 
     checkpoint: str
     batch: int = NO_BATCH

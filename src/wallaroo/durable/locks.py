@@ -12,7 +12,10 @@ from wallaroo.durable.whole_file import PRIVATE_FILE, PRIVATE_FOLDER
 
 
 class LockedError(Exception):
-    """Error for a lock held by another process; ``holder``: its note, or empty."""
+    """Error for a lock held by another process.
+
+    ``holder``: its note, or empty.
+    """
 
     def __init__(self, path: Path, holder: str):
         super().__init__(str(path), holder)

@@ -31,7 +31,10 @@ _GONE = {errno.ENOENT, errno.ESTALE, errno.ENOTDIR}
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """The claim of a run; an empty ``path``: no other run can take it over."""
+    """The claim of a run.
+
+    An empty ``path``: no other run can take it over.
+    """
 
     path: str = ""
     inode: int = 0

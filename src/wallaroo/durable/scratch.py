@@ -1,16 +1,18 @@
-"""Scratch folders, one per run. The next run removes those of killed runs.
+"""Scratch folders, one per run.
+
+The next run removes those of killed runs.
 
 They are in the system's folder for temporary files.
 
 Where it runs: driver.
 
-Invariant: a folder is removed by another process only if all of this holds.
+Invariant: a folder is removed by another process only under these conditions.
 
 * It is a folder of this user, named ``wallaroo-*``, and holds a marker of ours: a file ``MARKER``
   of this user that begins with ``MAGIC``.
 * No process holds the marker's lock (flock).  A run holds it from before the marker gets its name
-  until the run has ended; the kernel releases it when the process dies, however it dies.  Of the
-  processes that the run starts only Spark's JVM inherits it, which works in the folder.
+  until the run has ended; the kernel releases it when the process ends, for whatever reason.  Of
+  the processes that the run starts only Spark's JVM inherits it, which works in the folder.
 
 A process that removes a folder holds the lock meanwhile, so no two runs remove the same one.  The
 marker is removed last: a folder that could not be removed completely still counts as a dead run's,

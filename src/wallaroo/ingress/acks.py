@@ -5,18 +5,18 @@ Where it runs: ingress; ``hello`` and ``COUNT`` also in senders.
 A sender learns how many of its frames are stored, and continues there after any crash.
 
 The protocol, on a port of its own: the sender connects and sends ``hello(stream)``.  The ingress
-answers with a u64 (big-endian): the frames of this stream that are in the spool for good.  The
-sender sends from there on; after each publication the ingress sends the new count.  A second
+answers with a u64 (big-endian): the number of this stream's frames that are published in the spool.
+The sender continues from there; after each publication the ingress sends the new count.  A second
 connection for a stream ends the first.  A stream's name is 1 to 255 bytes of any kind, compared
 byte by byte.  A sender may give a secret with the name (version 2 of the hello).  The first stored
-frame that came with one binds the stream to it: only hellos with the same secret continue it; all
-others are closed, those of version 2 after the answer ``REFUSED``.
+frame that was sent with a secret binds the stream to it: only hellos with the same secret continue
+it; all others are closed, those of version 2 after the answer ``REFUSED``.
 
 The invariants: a count is sent only after the chunk that it counts was published, and counts only
 frames whose append returned.  Each chunk carries its stream's count in ``resume``, so that count
-and frames are stored by one write.  A file beside the spool (``streams``) holds the counts at some
-position; it is written again before a segment is removed, so that file and log together always
-hold every stream's count.
+and frames are stored by one write.  A file next to the spool (``streams``) holds the counts at some
+position; it is written again before a segment is removed, so that file and log together always hold
+every stream's count.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One client's connection, whose bytes are cut at whole frames.
 
 Reads go through one buffer that all connections share; a connection keeps the beginning of one
-frame between two reads.  The invariant: it keeps no more memory than the bytes that have arrived,
-whatever length a header claims.
+frame between two reads.  The invariant: it uses no more memory than the bytes that have arrived,
+regardless of the length in a header.
 """
 
 from __future__ import annotations

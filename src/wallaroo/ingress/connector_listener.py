@@ -7,11 +7,12 @@ The invariants:
 
 * Only ``publish`` sends to a client, after the spool was published.  So an ACK, and the
   point of reference that a NOTIFY is answered with, name messages that are on disk: a client may
-  forget them.  That is earlier than Wallaroo's ACK after a checkpoint and as safe, because a batch
+  forget them.  That is earlier than Wallaroo's ACK after a checkpoint but as safe, because a batch
   that is processed again reads the spool, never the client.
 * The id of a stream's last message is part of the chunk that holds the message (``resume``): after
-  any crash both are there or neither, and what a client sends again is dropped exactly.
-* A message without a payload is not an event.  Its id is not stored: sent again, it does nothing.
+  any crash both are there or neither, so exactly the repeated messages of a client are dropped.
+* A message without a payload is not an event.  Its id is not stored: if it is sent again, it has no
+  effect.
 """
 
 from __future__ import annotations

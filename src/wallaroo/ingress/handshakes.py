@@ -28,7 +28,10 @@ class _Pending:
 
 
 class Handshakes:
-    """The hellos of one port.  A client that does not finish its hello in time is closed."""
+    """The hellos of one port.
+
+    A client that does not finish its hello in time is closed.
+    """
 
     def __init__(
         self,

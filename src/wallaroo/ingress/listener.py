@@ -151,7 +151,7 @@ class Listener(ABC):
 
     @abstractmethod
     def _is_answering(self) -> bool:
-        """Return whether a client may wait for the acknowledgement of what it sent."""
+        """Return whether a client may wait for the acknowledgement of its messages."""
 
     @abstractmethod
     def _answer_all(self) -> None:

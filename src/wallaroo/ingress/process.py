@@ -66,7 +66,10 @@ _ERRORS: dict[str, type[WallarooError]] = {
 
 
 class KilledAtStartError(PeerError):
-    """Death of a process by a signal before it was ready. It may be started again."""
+    """Death of a process by a signal before it was ready.
+
+    It may be started again.
+    """
 
 
 @dataclass(frozen=True, slots=True)

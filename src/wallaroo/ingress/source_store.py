@@ -113,7 +113,10 @@ class Backlog:
 
 
 class Answers:
-    """The acknowledgements of one source, immediate or after the commit of their frames."""
+    """The acknowledgements of one source.
+
+    They are immediate, or follow the commit of their frames.
+    """
 
     def __init__(self, writer: SpoolWriter, streams: StreamNumbers, *, awaits_commits: bool):
         self._writer = writer

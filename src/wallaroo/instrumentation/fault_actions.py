@@ -1,4 +1,4 @@
-"""The actions of a fault point, which break a process or its environment.
+"""Actions of a fault point, which break a process or its environment.
 
 They kill the process, or break its disk or clock.
 

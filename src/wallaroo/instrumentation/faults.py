@@ -1,15 +1,15 @@
-"""Fault points: places where a test can break the process, disk or clock.
+"""Fault points: places where tests can break process, disk or clock.
 
-They prove what a restart finds.
+They test recovery.
 
 Where it runs: everywhere that writes durable files.  ``WALLAROO_FAULT="name:nth"`` kills this
 process with SIGKILL when it passes the named point for the nth time (from 1);
 ``WALLAROO_FAULT="name:nth:ACTION"`` performs that action instead (``fault_actions.py``).
-``WALLAROO_FAULT_LOG=FILE`` appends the name of every point passed to FILE, so that a test can find
-out which there are.  ``WALLAROO_FAULT_ORDERS=FOLDER`` accepts an order while the process runs: the
-file ``order`` in FOLDER holds an action, empty files name the points at which it may be done, and
-the first process that passes one of these takes the order and does it.  If none of them is set,
-points are trace points (``wallaroo.instrumentation.tracing``), if those are asked for; otherwise
+``WALLAROO_FAULT_LOG=FILE`` appends the name of every point passed to FILE, so that a test can list
+them.  ``WALLAROO_FAULT_ORDERS=FOLDER`` accepts an order while the process runs: the file ``order``
+in FOLDER holds an action, empty files name the points at which it may be done, and the first
+process that passes one of these takes the order and executes it.  If none of them is set, points
+are trace points (``wallaroo.instrumentation.tracing``), if those are asked for; otherwise
 ``fault_point`` does nothing.  The choice is made once, at import.
 """
 

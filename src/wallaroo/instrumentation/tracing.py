@@ -3,11 +3,11 @@
 They show where an epoch spends its time.
 
 Where it runs: everywhere.  ``WALLAROO_TRACE=FILE`` has every process of a run append a line for
-each point that it passes, with tabs between: monotonic nanoseconds; nanoseconds that the thread
-computed, and that it was ready to and had no core (Linux; else 0); process, thread, name.  Fault
-points (``wallaroo.instrumentation.faults``) are among them.  Without that variable nothing is
-written; the choice is made once, at import.  `python -m
-benchmarks.latency.epoch_trace` reads the file.
+each point that it passes, with tabs between: monotonic nanoseconds; nanoseconds for which the
+thread computed, and for which it was runnable without a core (Linux; else 0); process, thread,
+name.  Fault points (``wallaroo.instrumentation.faults``) are among them.  Without that variable
+nothing is written; the choice is made once, at import.  `python -m benchmarks.latency.epoch_trace`
+reads the file.
 """
 
 from __future__ import annotations

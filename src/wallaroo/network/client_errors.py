@@ -28,7 +28,10 @@ def is_untrusted(error: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ClientErrors:
-    """A client's exceptions. One is transient if the same call may succeed later."""
+    """A client's exceptions.
+
+    One is transient if the same call may succeed later.
+    """
 
     types: tuple[type[Exception], ...]
     is_transient: Callable[[Exception], bool]

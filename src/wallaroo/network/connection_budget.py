@@ -4,11 +4,11 @@ Where it runs: every process that listens.
 
 The invariants:
 
-* An unproved connection (without a login or, if there is none, a whole message) keeps none out: if
+* An unproved connection (without a login or, if there is none, a whole message) blocks no other: if
   the bound is reached, the oldest of these is closed.
 * One that has proved itself is never closed to make room.
-* The bound leaves descriptors for files of our own: ``connections_max`` is a part of what the
-  system allows.
+* The bound leaves descriptors for files of our own: ``connections_max`` is a part of the system's
+  limit.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Visitor:
         self.until = until  # monotonic: the deadline for everything that is expected of it
 
     def within(self, seconds: float) -> None:
-        """Set the deadline of what comes next; ``math.inf``: none."""
+        """Set the deadline of the next step; ``math.inf``: none."""
         self.until = time.monotonic() + seconds
 
     def prove(self) -> None:
@@ -52,7 +52,10 @@ class Visitor:
 
 
 class Budget:
-    """The open connections, at most ``most``.  Its methods may be called from any thread."""
+    """The open connections, at most ``most``.
+
+    Its methods may be called from any thread.
+    """
 
     def __init__(self, most: int):
         self.most = most
@@ -62,7 +65,7 @@ class Budget:
 
     @property
     def is_full(self) -> bool:
-        """Return whether the bound is reached and no connection makes room."""
+        """Return whether the bound is reached and no connection may be closed."""
         with self._lock:
             return not self._silent and len(self._proved) >= self.most
 
@@ -88,7 +91,7 @@ class Budget:
         return visitor
 
     def close_oldest(self) -> None:
-        """Close the oldest connection that makes room, if there is one."""
+        """Close the oldest connection that may be closed, if there is one."""
         with self._lock:
             oldest = self._take_oldest()
         if oldest is not None:

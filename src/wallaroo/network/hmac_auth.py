@@ -2,7 +2,7 @@
 
 Where it runs: pure.
 
-The secret itself never travels: a proof is HMAC-SHA256 over a challenge of each side (RFC 2104,
+The secret itself is never sent: a proof is HMAC-SHA256 over a challenge of each side (RFC 2104,
 6234).
 
 The invariant: a proof is valid only on its own connection and for its own side.

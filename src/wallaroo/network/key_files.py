@@ -1,4 +1,4 @@
-"""Key files: the credentials that a listening process writes for those that connect to it.
+"""Key files: credentials that a server writes for its clients.
 
 Where it runs: a replica and its run; a driver and its ingress hosts.
 """

@@ -7,7 +7,7 @@ The invariants:
 
 * The loop continues until ``end``, even if ``accept`` raises: a process that is out of descriptors
   closes connections that have not proved themselves, and waits.
-* A connection whose time is over is shut down, whatever its thread waits for.
+* A connection whose time is over is shut down, even if its thread is blocked.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ The invariants:
 * Nothing is unpickled from a connection before the other side has proved that it knows the run's
   secret, and a connecting side sends nothing but its proof before the listening one has proved the
   same.  The secret itself is never sent here.
-* A connection that has not proved itself keeps none out, and delays none: they are bounded, the
-  oldest makes room, and each has ``identify_s`` as a whole.
+* A connection that has not authenticated neither blocks nor delays others: such connections are
+  bounded, the oldest is closed if necessary, and each has ``identify_s`` in total.
 * A host that vanishes is noticed: data that is not confirmed for ``SILENT_S`` ends a TCP
   connection.
 """

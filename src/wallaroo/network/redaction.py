@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-_NAME = r"(?:secret|password|token|access[.]?key)"  # Spark's own pattern of what it does not show
+_NAME = r"(?:secret|password|token|access[.]?key)"  # Spark's own pattern of redacted settings
 SECRETS = re.compile(rf"(?i){_NAME}")
 HIDDEN = "***"
 _ASSIGNED = re.compile(rf"(?i)([\w.-]*{_NAME}[\w.-]*\s*[=:]\s*)[^\s,;&)\]}}]+")

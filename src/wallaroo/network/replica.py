@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-REPLICA_KEY = "replica.key"  # in a copy: what a run needs to reach its replica
+REPLICA_KEY = "replica.key"  # in a copy: information that a run needs to reach its replica
 WRITER = "`wallaroo replica`"  # writes that file
 
 

@@ -5,10 +5,10 @@ Where it runs: driver, ingress and feeders.
 The protocol, over a proved connection (`network.proved_connections`): a request is the lengths of
 its head and its payload, the head (JSON: ``op`` and its fields), and the payload; the answer has
 the same form.  The first request is the hello, which names the checkpoint, the run's epoch and its
-owner.  An answer with ``error`` is one of `OVER`, `REFUSED` and `LATER`, with words for people.
+owner.  An answer with ``error`` is one of `OVER`, `REFUSED` and `LATER`, with a message for people.
 
-The invariant: each request may be repeated on another connection, whether it was carried out or
-not.  A file is sent whole, under a temporary name, or from an offset that the copy has.
+The invariant: each request may be repeated on another connection, whether or not it was executed.
+A file is sent whole, under a temporary name, or from an offset that the copy has.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class TLS:
 
 @dataclass(frozen=True, slots=True)
 class Pem:
-    """A certificate (with its chain) and its key, as texts that can travel."""
+    """A certificate (with its chain) and its key, as portable texts."""
 
     certificate: str
     key: str = field(repr=False)

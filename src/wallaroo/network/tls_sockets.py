@@ -32,7 +32,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class KeepAlive:
-    """The times after which the system probes and abandons a silent TCP peer."""
+    """Times after which a silent TCP peer is probed and abandoned."""
 
     idle_s: int = 10  # without anything, until the first probe
     interval_s: int = 5  # from one to the next
@@ -231,11 +231,11 @@ class TlsSocket:
 
 
 class SharedTlsSocket(ssl.SSLSocket):
-    """A TLS socket that one thread reads while another writes or closes it.
+    """A TLS socket with one thread for reading, another for writing.
 
     An `ssl.SSLSocket` does not allow that: an OpenSSL connection is not thread-safe, a read that
-    the system reports as possible waits if a record without content came (a session ticket of TLS
-    1.3), and ``close`` does not end that wait.
+    the system reports as possible waits if a record without content arrives (a session ticket of
+    TLS 1.3), and ``close`` does not end that wait.
 
     Here a lock is held for each call of OpenSSL, none of which blocks; waits are outside of it.
     """

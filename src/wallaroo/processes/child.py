@@ -10,7 +10,7 @@ The invariants:
 * ``READY {json}`` (before it, in the ingress, ``ACKS {json}``) on stdout reports that the process
   listens or feeds, ``ERROR {json}`` reports why it ends; ``BODY text`` is an answer that the parent
   passes on unchanged.
-* A run that was taken over counts as gone, and its children exit: the next run needs their ports
+* A run that was taken over counts as ended, and its children exit: the next run needs their ports
   and spool locks.
 * The configuration is in an unnamed file, whose descriptor is in ``CONFIGURATION``: it may hold
   secrets, so it is on no disk and no command line.

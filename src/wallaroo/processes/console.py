@@ -1,7 +1,7 @@
 """Output of the log, to the driver's stderr or to a view.
 
-Where it runs: driver.  There is one stderr, so there is one place for its current owner and for
-the form of what is written there.
+Where it runs: driver.  There is one stderr, so there is one place for its current owner and for the
+format of its lines.
 
 Invariant: an entry is written whole, by one write, so that those of several threads do not mix.
 """

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 PACKAGE_ROOT = Path(__file__).parents[1]
-# For programs in Java that compute little: the small collector and the quick compiler halve their
-# start and save 30 MB of each (docs/cluster.md).
+# For Java programs that compute little: the small collector and the fast compiler halve their
+# start-up time and save 30 MB each (docs/cluster.md).
 SMALL_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"  # variable: what PySpark passes to spark-submit
+SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"  # variable: arguments that PySpark passes to spark-submit
 
 
 def python_environment(**changes: str) -> dict[str, str]:

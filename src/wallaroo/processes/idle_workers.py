@@ -3,13 +3,13 @@
 Where it runs: workers of clusters, whose parent is Spark's own daemon.
 
 Spark replaces such a worker without a line in any log.  So a worker that waits for a task keeps a
-file with its process id beside those of the same executor.  It removes the file when a task begins,
-and when it ends because Spark no longer needs it.  So the file of a missing process means that it
-was killed. It stays: each later task there reports it by name, so that the driver learns of the
-death even if an attempt fails, and counts it once.  A worker that is killed during a task has no
-file: Spark's scheduler reports it (`killed_workers`).  One that is killed before beginning a task
-that Spark has sent it also has a file, and may be reported twice: one death too many is better than
-a missed one.
+file with its process id in its executor's folder.  It removes the file when a task begins, and when
+it ends because Spark no longer needs it.  So the file of a missing process means that it was
+killed. It stays: each later task there reports it by name, so that the driver learns of the death
+even if an attempt fails, and counts it once.  A worker that is killed during a task has no file:
+Spark's scheduler reports it (`killed_workers`).  One that is killed before beginning a task that
+Spark has sent it also has a file, and may be reported twice: one death too many is better than a
+missed one.
 """
 
 from __future__ import annotations

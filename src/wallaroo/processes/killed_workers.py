@@ -1,12 +1,14 @@
-"""Detection of Python workers that were killed, or that a function of the application ended.
+"""Detection of Python workers that died unexpectedly.
+
+They were killed, or a function of the application ended them.
 
 Where it runs: Spark's daemon and driver.
 
 On this machine Spark's daemon, the workers' parent, writes a line about each such worker to its
 stderr, which the driver reads.  A worker that the daemon kills itself, because Spark no longer
 needs it, is not counted, nor are those that end with the daemon.  On a cluster, whose daemons are
-Spark's own, the driver reads of it in the log of Spark's scheduler, without process and signal,
-and of one that had no task in later reports from its host (`idle_workers`).
+Spark's own, the driver learns of it from the log of Spark's scheduler, without process and signal,
+and of an idle worker's death from later reports of its host (`idle_workers`).
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ _idle: set[str] = set()  # names of those that had no task; each is reported man
 
 
 class Deaths:
-    """Deaths of a daemon's children by signals from elsewhere, or by a call of ``os._exit``.
+    """Deaths of a daemon's children.
+
+    They died of others' signals, or by a call of ``os._exit``.
 
     ``report`` takes a process, and its exit code or, negated, signal.
     """

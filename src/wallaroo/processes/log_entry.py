@@ -1,10 +1,10 @@
-"""Entries of a run's log, and the forms in which they are written.
+"""Entries of a run's log, and their formats.
 
 Where it runs: driver, and a worker that writes to its own stderr.
 
 Everything that a run reports passes through here: its own log, lines of Spark and of other
-processes, and what the application prints or logs.  An entry of JSON is one line, whatever its
-message contains.
+processes, and output and log records of the application.  A JSON entry is one line, even if its
+message contains newlines.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 class Entry:
     """A message of the log.
 
-    ``logger`` is empty for what was printed; ``step`` and ``worker`` say which function printed or
+    ``logger`` is empty for printed lines; ``step`` and ``worker`` say which function printed or
     logged it, and in which worker process, counted from 1.  ``kind`` distinguishes the entries that
     ``facts`` belong to.
     """

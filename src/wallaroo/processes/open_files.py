@@ -23,7 +23,7 @@ def files_allowed() -> int:
 
 
 def allow_many_files() -> None:
-    """Raise the limit of this process to what the system allows."""
+    """Raise the limit of this process to the system's maximum."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):  # some systems allow fewer than they report
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

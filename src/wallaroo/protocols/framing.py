@@ -55,7 +55,10 @@ def line_framing(max_size: int = 16384) -> Framing:
 
 
 class FrameError(PeerError):
-    """A frame that breaks the framing; ``end`` and ``frames``: of the valid ones before it."""
+    """A frame that breaks the framing.
+
+    ``end`` and ``frames`` describe the valid ones before it.
+    """
 
     def __init__(self, what: str, end: int, frames: int):
         super().__init__(what, end, frames)

@@ -6,7 +6,7 @@ It is the one interface between a run and its hosts.  A run drives a host in thi
 input of a batch. ``interrupt`` may be called at any time, from any thread, and ends the waits of
 ``open`` and ``start``.
 
-A host knows nothing of commits, sinks or user code, and the runtime knows nothing of Spark.
+A host does not depend on commits, sinks or user code, and the runtime does not depend on Spark.
 """
 
 from __future__ import annotations

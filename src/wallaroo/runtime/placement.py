@@ -36,7 +36,10 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """Copies of key groups: worker -> key group -> the batch after which its view holds it."""
+    """Copies of key groups.
+
+    Worker -> key group -> the batch after which its view holds it.
+    """
 
     by_worker: Mapping[str, Mapping[int, int]]
 

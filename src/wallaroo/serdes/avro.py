@@ -149,11 +149,11 @@ class Avro(Serde[Event]):
     The schema is a dict, or its JSON.  Events are of a type, or dicts.
 
     ``reader`` is a newer schema that records are read as: Avro's rules of resolution fill in
-    defaults and leave out what it does not have.  Records are written with ``schema``.  Needs
+    defaults and omit fields that it does not have.  Records are written with ``schema``.  Needs
     fastavro.
 
     With ``schema_registry`` payloads begin with the id of the schema that they were written with,
-    and are read as ``reader``, as ``schema``, or, if both are left out, as written.
+    and are read as ``reader``, as ``schema``, or, if both are omitted, as written.
     """
 
     @overload

@@ -136,10 +136,10 @@ def _reader(side: str, kind: Any) -> Callable[[Any], Any]:
 class Debezium(Serde[Change[Any]]):
     """Changes of a database's tables, as Debezium writes them to Kafka.
 
-    ``kind`` is the type of rows, a dataclass, say; without it they are dicts.  ``payload`` is the
-    format of envelopes: JSON with and without schemas (default), or ``Avro(schema_registry=...)``.
-    ``before`` is the type of rows as they were, if it is another: databases send only the key
-    unless configured to send the whole row.
+    ``kind`` is the type of rows, for example a dataclass; without it they are dicts.  ``payload``
+    is the format of envelopes: JSON with and without schemas (default), or
+    ``Avro(schema_registry=...)``. ``before`` is the type of rows before the change, if it differs:
+    databases send only the key unless configured to send the whole row.
 
     A tombstone (a record without a value) is not an event.
     """

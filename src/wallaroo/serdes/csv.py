@@ -37,7 +37,7 @@ _TYPES_OF_SEVERAL_VALUES = (
 
 
 class _Text:
-    """A file for a writer of rows, which returns what its ``write`` returns."""
+    """A file whose ``write`` returns its argument, for row writers."""
 
     write = staticmethod(str)
 

@@ -14,7 +14,10 @@ from wallaroo.serdes.typed_codec import TypedCodec
 
 
 class JsonCodec(TypedCodec):
-    """The codec of JSON texts, UTF-8.  They are values of a type, or as they are (None)."""
+    """The codec of JSON texts in UTF-8.
+
+    They are values of a type, or as they are (None).
+    """
 
     format: ClassVar[Any] = msgspec.json
     has_nan: ClassVar[bool] = False
@@ -22,7 +25,10 @@ class JsonCodec(TypedCodec):
 
 
 class RegisteredJsonCodec(RegisteredCodec):
-    """The codec of JSON with its schema's id. The type, not the schema, checks values."""
+    """The codec of JSON with its schema's id.
+
+    The type, not the schema, checks values.
+    """
 
     schema_kind = "JSON"
 
@@ -50,10 +56,10 @@ class RegisteredJsonCodec(RegisteredCodec):
 class Json(Serde[Event]):
     """Events as JSON, of a type or as dicts and lists.
 
-    The type is a dataclass, say: ``Json(Order)``.  Models of pydantic are read and written by it.
+    The type may be a dataclass: ``Json(Order)``.  Pydantic reads and writes its own models.
 
-    Dates and times are ISO 8601, Decimal and UUID texts, bytes base64.  NaN and infinity are
-    refused in both directions: they are no JSON.
+    Dates and times are ISO 8601, Decimal and UUID are strings, bytes are base64.  NaN and infinity
+    are rejected in both directions, as they are not JSON.
 
     For events of several classes: ``Json(Person | Bid, tag="kind")``.  The field of that name holds
     the class of an object: the class's name in lower case, or a value that a field of that name in

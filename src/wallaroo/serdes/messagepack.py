@@ -11,7 +11,10 @@ from wallaroo.serdes.typed_codec import TypedCodec
 
 
 class MessagePackCodec(TypedCodec):
-    """The codec of a MessagePack value.  It is a value of a type, or as it is (None)."""
+    """The codec of a MessagePack value.
+
+    It is a value of a type, or as it is (None).
+    """
 
     format: ClassVar[Any] = msgpack
     has_nan: ClassVar[bool] = True
@@ -20,7 +23,7 @@ class MessagePackCodec(TypedCodec):
 class MessagePack(Serde[Event]):
     """Events as MessagePack, of a type or as dicts and lists.
 
-    The type is a dataclass, say.
+    The type may be a dataclass.
 
     Aware datetimes are MessagePack's timestamps.  ``tag`` names the field that holds the class of
     an object of a union, as for `Json`.

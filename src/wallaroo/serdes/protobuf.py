@@ -155,7 +155,7 @@ def _number(payload: bytes, at: int) -> tuple[int, int]:
 class Protobuf(Serde[Sent]):
     """Events as messages of a class that protoc generated.
 
-    Fields are written in one order, maps too, so a batch that runs again writes the same bytes.
+    Fields are written in one order, maps too, so a repeated batch writes the same bytes.
     Needs protobuf.
 
     With ``schema_registry`` payloads begin with the id of their file's schema and their place in

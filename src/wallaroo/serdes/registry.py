@@ -8,7 +8,7 @@ In Protobuf the payload begins with the place of the message in its file: a coun
 numbers, as zigzag varints, or the byte 0 for the first message.
 
 The invariant: a fault that is not about one event is not an error of that event.  While the
-registry is unavailable the step waits, and then raises PeerError, which ends the run independent of
+registry is unavailable the step waits, and then raises PeerError, which ends the run regardless of
 ``on_error``.
 """
 
@@ -42,11 +42,11 @@ class SchemaRegistry:
 
     ``url`` is the address, or several, separated by commas.  ``subject`` is the one that encoders
     write under (``"orders-value"``: the values of topic ``orders``); decoders need none.  With
-    ``register`` the serde's schema is registered there before the first output, if it is not yet;
-    without, the subject's latest version is used.  ``options`` are those of confluent-kafka's
-    client (``basic.auth.user.info``, ``ssl.ca.location``).  While the registry is unavailable a
-    step waits for ``wait_s``, then the run ends.  Needs confluent-kafka[schemaregistry] wherever
-    workers run.
+    ``register`` the serde's schema is registered there before the first output, unless it already
+    is; without it, the subject's latest version is used.  ``options`` are those of
+    confluent-kafka's client (``basic.auth.user.info``, ``ssl.ca.location``).  While the registry is
+    unavailable a step waits for ``wait_s``, then the run ends.  Needs
+    confluent-kafka[schemaregistry] wherever workers run.
     """
 
     url: str = field(repr=False)  # may hold a password

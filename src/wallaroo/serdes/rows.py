@@ -1,4 +1,4 @@
-"""Dict rows of a Parquet file or a database as values of a type."""
+"""Dict rows of Parquet files and databases as typed values."""
 
 from __future__ import annotations
 
@@ -27,6 +27,6 @@ class RowCodec(Codec):
 
 
 def row_decoder(kind: type[Row], *, on_error: str = STOP) -> Decoder[Row]:
-    """Return a decoder that converts rows (dicts) to values of a type, a dataclass, say."""
+    """Return a decoder that converts rows (dicts) to values of a type, such as a dataclass."""
     name = f"decode row {kind.__name__}"
     return Decoder(RowCodec(kind).decode, name, on_error=on_error, is_pure=True)

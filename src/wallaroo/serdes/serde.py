@@ -22,7 +22,10 @@ HEADER_BYTES = 4  # a frame's length, big endian
 
 
 class Codec(ABC):
-    """Both directions of a format.  It travels as the arguments that it was created with."""
+    """Both directions of a format.
+
+    It is pickled as the arguments that it was created with.
+    """
 
     is_line: ClassVar[bool] = False  # a payload is a line of text, without its newline
     event_class: type[Any] | None = None  # that of every event; None if they differ
@@ -78,7 +81,10 @@ class _Keyed:
 
 
 class Serde(Generic[Event]):
-    """A format of events of type ``Event``: a decoder for sources, encoders for sinks."""
+    """A format of events of type ``Event``.
+
+    It has a decoder for sources and encoders for sinks.
+    """
 
     def __init__(self, label: str, codec: Codec, on_error: str):
         if on_error not in ON_ERROR:

@@ -14,7 +14,10 @@ EXPECTED = re.compile(r"(Expected .*), got .*", re.DOTALL)
 
 
 class ShapeError(ValueError):
-    """A value that does not have the shape of its type.  The text names the place inside of it."""
+    """A value that does not have its type's shape.
+
+    The text names the place inside of it.
+    """
 
     def __init__(self, text: str, path: str = ""):
         super().__init__(text, path)

@@ -1,4 +1,4 @@
-"""Events of several classes: a field of each object, the tag, names its class.
+"""Events of several classes, named by a field, the tag.
 
 A class is named by the values that its own field of that name allows (a ``Literal``), or by its
 name in lower case.  No two classes share a name.
@@ -121,7 +121,7 @@ def _is_written(kind: Any, tag: str) -> bool:
 def tag_writer(classes: Iterable[Any], tag: str, form_of: Write) -> Write:
     """Return a function that converts an event to one that is written with the field.
 
-    ``form_of`` returns the plain form of what msgspec does not know.
+    ``form_of`` returns the plain form of objects unknown to msgspec.
     """
 
     def as_other(event: Any) -> Any:

@@ -2,7 +2,7 @@
 
 A type is examined once, when a serde is created.  msgspec reads and writes dataclasses, attrs
 classes, typed dicts and its own structs; a named tuple, which it reads from lists only, is read
-from an object by a struct with the same fields.  What has a model of pydantic in it is read by
+from an object by a struct with the same fields.  Types with a pydantic model in them are read by
 pydantic.
 """
 

@@ -1,4 +1,4 @@
-"""The codec of typed values in the formats of msgspec: JSON and MessagePack."""
+"""Codec of typed values in msgspec's formats: JSON and MessagePack."""
 
 from __future__ import annotations
 

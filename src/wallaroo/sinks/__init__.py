@@ -2,7 +2,7 @@
 
 Where it runs: everywhere; see below.
 
-A sink is three classes.  All outputs of a batch go through them in three verbs:
+A sink is three classes.  All outputs of a batch pass through them in three steps:
 
 1. **Write**, in the tasks: ``SinkConfig.writer(context)`` creates a ``SinkWriter``.  It gets
    encoded outputs in order (``write``, many times), stages them out of sight, and returns a *token*
@@ -15,10 +15,10 @@ What a sink must keep to be exactly-once:
 
 * A task may run more than once.  Name what is staged after ``context.attempt``; only one attempt's
   token comes back.
-* ``commit`` may be called again for the last commit after a crash.  It must know by the commit's
-  identity that it was there before; best in the same transaction as the output.
-* A ``CommitId`` names the checkpoint, the batch and an id.  Numbers of batches begin at 0 again
-  with a fresh checkpoint and come again after a rollback; ids do not.
+* ``commit`` may be called again for the last commit after a crash.  It must recognize the commit by
+  its identity, which is best stored in the same transaction as the output.
+* A ``CommitId`` names the checkpoint, the batch and an id.  Batch numbers restart at 0 with a fresh
+  checkpoint and are reused after a rollback; ids are not.
 * A crash may prevent ``abort``.  ``recover(history, tokens)``, called before the first batch, gets
   the retained commits and the tokens of the last one: finish that one, remove everything else that
   is staged, and refuse to continue after output of a commit that is not in ``history``.

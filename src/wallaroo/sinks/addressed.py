@@ -30,9 +30,11 @@ class AddressedOutput(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AddressPack:
-    """The packing of ``body`` or ``(body, address)``, whose text a system may refuse.
+    """The packing of ``body`` or ``(body, address)``.
 
-    ``problem_of`` returns why an address cannot be used, or "".  An empty one is only looked at if
+    A system may refuse the address.
+
+    ``problem_of`` returns why an address cannot be used, or "".  An empty one is checked only if
     the sink has no address of its own.
     """
 

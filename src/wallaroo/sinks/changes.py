@@ -17,7 +17,7 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """The deletion of the row with a key, for a sink with ``key=``.
+    """The deletion of a row by key, for sinks with ``key=``.
 
     ``key`` is the value of the key's column; of several columns a tuple in their order.  A dict, a
     dataclass or a named tuple with the key's fields, such as the last version of the row, is

@@ -1,7 +1,7 @@
 """The sink interface: write, commit after the commit point, abort.
 
-Where it runs: configurations travel (pickled) to workers; writers run in workers; committers run in
-the driver.
+Where it runs: configurations are pickled and sent to workers; writers run in workers; committers
+run in the driver.
 
 The contract of a sink:
 
@@ -12,9 +12,9 @@ The contract of a sink:
 * After the commit point the driver calls ``commit(commit, tokens)``: tokens in output order,
   exactly once in an undisturbed run, again for the last commit after a crash.  ``commit`` must
   therefore be idempotent.  It must not lose or reorder.
-* A batch's number is used again after a rollback, a commit's identity is not: what a sink remembers
-  about its output, it remembers by `CommitId`.  ``recover`` is given the history of the checkpoint
-  and refuses, before it changes anything, to continue after output of a commit that is not in it.
+* A batch's number is used again after a rollback, a commit's identity is not: a sink's records of
+  its output name the `CommitId`.  ``recover`` is given the history of the checkpoint and refuses,
+  before it changes anything, to continue after output of a commit that is not in it.
 * ``abort(batch, tokens)`` drops what uncommitted tokens staged.  A crash may prevent the call:
   staged output that was not committed must be recognisable and removable later (``recover``).
 * ``rollback(to, tokens)`` moves the visible output back; see `SinkCommitter.rollback`.
@@ -45,7 +45,8 @@ class WriteContext:
     batch: int
     task: int
     attempt: str  # fresh for every attempt of a task; use it in names of staged files
-    # a directory for this sink beside the checkpoint (shared between workers and driver); it exists
+    # a directory for this sink next to the checkpoint (shared between workers and driver); it
+    # exists
     staging: Path
     is_durable: bool  # whether what prepare() returns must survive a power cut (fsync)
     # output of at most this size is put into the token
@@ -75,17 +76,17 @@ class SinkWriter(ABC):
 class SinkStatus:
     """The status of one sink in the live table and the log."""
 
-    committed_batch: int = -1  # last batch whose output left completely
-    outputs: int = 0  # outputs that left
+    committed_batch: int = -1  # last batch whose output was sent completely
+    outputs: int = 0  # outputs sent
     # e.g. "127.0.0.1:7002 (connection refused)"; empty if nothing is waited for
     waiting_for: str = ""
     pending_bytes: int = 0  # committed output that has not left yet
     is_gathering: bool = False  # whether pending output is held back until there is more
-    # batch -> wall clock when its output left (bounded, last 64)
+    # batch -> wall clock when its output was sent (bounded, last 64)
     sent_at_ns: dict[int, int] = field(default_factory=dict)
 
     def note_sent(self, batch: int, at_ns: int) -> None:
-        """Keep the time at which a batch's output left; forget the oldest."""
+        """Record the time at which a batch's output was sent; forget the oldest."""
         self.sent_at_ns[batch] = at_ns
         while len(self.sent_at_ns) > SENT_AT_MAX:
             del self.sent_at_ns[min(self.sent_at_ns)]
@@ -107,8 +108,8 @@ class SinkCommitter(ABC):
         ``tokens`` are those of ``history.last``, which may be the state before the first commit
         (``history.last.exists`` is false).  They are empty too if this sink had no output in that
         commit, or was not part of the application then.  ``history.tokens`` has those of all
-        retained commits.  A committer whose ``commit`` returns before the output left keeps its own
-        list of earlier commits, at the latest when it is asked to `retain_from` a later one.
+        retained commits.  A committer whose ``commit`` returns before the output is sent keeps its
+        own list of earlier commits, at the latest when it is asked to `retain_from` a later one.
 
         Raises CheckpointError or PeerError, with nothing changed, if the target holds output of
         another checkpoint, or of a commit that is not in ``history``.
@@ -118,7 +119,7 @@ class SinkCommitter(ABC):
     def commit(self, commit: CommitId, tokens: Sequence[Any]) -> None:
         """Make a committed batch's output visible; do nothing for the same commit again.
 
-        May return before the output left (an outbox); must keep order.
+        May return before the output is sent (an outbox); must keep order.
         """
 
     def retain_from(self, batch: int) -> None:  # noqa: B027  # only a sink that relies on commits has to act
@@ -152,7 +153,7 @@ class SinkCommitter(ABC):
         raise CheckpointError(CANNOT_FOLLOW)
 
     def rollback(self, to: CommitId, tokens: Sequence[Any]) -> None:
-        """Move the visible output back to what it was after commit ``to``, whose tokens these are.
+        """Restore the visible output as of commit ``to``, whose tokens these are.
 
         Called on a new committer instead of ``recover``, with no run on the checkpoint, after
         ``check_rollback`` of every sink.  Without a commit (``to.exists`` is false) everything that
@@ -253,7 +254,7 @@ class SinkConfig(ABC):
     def decoded(self, output: bytes) -> Any:
         """Return a staged output as the sink writes it: a record, a row; or as it is.
 
-        It is the counterpart of an encoder that packs what a sink needs beside bytes.
+        It is the counterpart of an encoder that packs more than bytes for a sink.
         """
         return output
 

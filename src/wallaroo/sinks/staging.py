@@ -58,7 +58,7 @@ class StagedToken(TypedDict):
     """
 
     file: str  # name in the staging directory
-    inline: str  # base64 of what the file would hold
+    inline: str  # base64 of the file's content
     bytes: int
     outputs: int
     crc: int
@@ -92,7 +92,10 @@ def _index(lengths: array[int]) -> bytes:
 
 
 class StagedWriter(SinkWriter):
-    """The writer of one attempt's outputs.  It creates a file only beyond ``inline_bytes_max``."""
+    """The writer of one attempt's outputs.
+
+    It creates a file only beyond ``inline_bytes_max``.
+    """
 
     def __init__(self, context: WriteContext):
         self._folder = context.staging
@@ -250,7 +253,7 @@ def remove_staged(folder: Path, tokens: Sequence[Any]) -> None:
 def remove_orphans(folder: Path, kept: set[str], owner: Ownership = UNOWNED) -> None:
     """Remove staged files that are not in ``kept``; call only while no task is running.
 
-    ``owner`` is asked between listing and removal: what another run stages is on no list.
+    ``owner`` is asked between listing and removal: output staged by another run is on no list.
     """
     there = list(folder.glob(f"*{SUFFIX}"))
     owner.require()

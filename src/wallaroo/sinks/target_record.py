@@ -3,11 +3,11 @@
 Where it runs: driver.
 
 ``target.json`` is written when a run begins to write to a target, and states since which commit; it
-is on disk, in durable mode, before anything is written there.  An outbox of a checkpoint with
-output and without this file is not the one that the output went through: it is refused.
-``left.json`` is written whenever output has left, and not synced: after a power cut it may be older
-than the truth, never newer.  It names the ledger that the system keeps together with the output, if
-it keeps one: a ledger that lacks the commit is an older copy, and so is the output.
+is on disk, in durable mode, before anything is written there.  If a checkpoint has output and its
+outbox lacks this file, the output was sent through another outbox: it is refused.  ``left.json`` is
+written whenever output was sent, and not synced: after a power cut it may be out of date, never too
+new.  It names the ledger that the system keeps together with the output, if it keeps one: a ledger
+that lacks the commit is an older copy, and so is the output.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ LEFT = "left.json"
 
 @dataclass(frozen=True, slots=True)
 class TargetRecord:
-    """The target of output.  ``since`` is the last commit before output began to go there."""
+    """The target of output.
+
+    ``since`` is the last commit before output began to go there.
+    """
 
     target: str
     since: CommitId
@@ -81,7 +84,7 @@ def begin_target(
 
 
 def note_left(staging: Path, commit: CommitId, writer: str, ledger: str = "") -> None:
-    """Remember that all output up to ``commit`` has left; ``writer`` is the run's epoch."""
+    """Record that all output up to ``commit`` was sent; ``writer`` is the run's epoch."""
     content = json.dumps({**commit.to_json(), "ledger": ledger}).encode()
     write_whole(staging / LEFT, content, is_durable=False, points="outbox.left", writer=writer)
 

@@ -1,6 +1,6 @@
 """A user's encoder whose outputs are packed for a sink's tasks.
 
-Where it runs: the configuration travels; encoders run in workers.
+Where it runs: the configuration is pickled; encoders run in workers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ Pack = Callable[[Any], Any]
 
 
 class WrappedEncoder(WrappedStep, Encoder[Any]):
-    """The user's encoder ``inner``, whose outputs are packed by ``pack``, which can be pickled."""
+    """The user's encoder ``inner`` with ``pack`` applied to its outputs.
+
+    It can be pickled.
+    """
 
     inner: Encoder[Any]
 
@@ -57,4 +60,4 @@ def _as_it_is(event: Any) -> Any:
 
 
 AS_IT_IS: Encoder[Any] = Encoder(_as_it_is, "outputs as they are")
-AS_IT_IS.__qualname__ = "AS_IT_IS"  # travels by reference, under the name it has here
+AS_IT_IS.__qualname__ = "AS_IT_IS"  # pickled by reference, under the name it has here

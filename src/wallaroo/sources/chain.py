@@ -1,6 +1,6 @@
 """Two sources as one, with an exact boundary.
 
-Where it runs: the configuration travels; the driver plans, workers read.
+Where it runs: the configuration is pickled; the driver plans, workers read.
 
 A position's place is ``{"part": number, "first": position, "second": position, "base": events,
 "time": time}``: a position in either log, which of them is read, and the boundary's events and time
@@ -8,8 +8,9 @@ in nanoseconds.  While the first part is read, ``second`` is the boundary.
 
 The invariants:
 
-* The boundary is found when an application without a commit begins, and is part of each position
-  from then on: what comes to the second part meanwhile is after it, whenever it is read.
+* The boundary is determined when an application without a commit begins, and is part of each
+  position from then on: events that arrive in the second part meanwhile are after it, whenever they
+  are read.
 * The boundary is passed in a separate batch, by `reconcile`: no batch reads from both parts.
 * A part's partitions are its own: those of the first, ``1/…``, hold no watermark back once it is
   read.  Until then no watermark passes the boundary's time: so no event of the second part is late
@@ -57,7 +58,10 @@ class ChainDecoder(WrappedStep, Decoder[Any]):
 
 @dataclass(frozen=True, slots=True)
 class ChainSourceConfig(SourceConfig[Event]):
-    """A source that reads ``first`` to its end, and continues with ``second``. See `chain`."""
+    """A source that reads ``first``, then ``second``.
+
+    See `chain`.
+    """
 
     kind: ClassVar[str] = "chain"
     label_form: ClassVar[str] = "{0.first.label}, then {0.second.label}"
@@ -136,10 +140,10 @@ def chain(
 ) -> ChainSourceConfig[Event]:
     """Return a source that reads ``first`` to its end, and continues with ``second`` at ``at``.
 
-    ``first`` is what came before ``at``: files, a table of Spark, an iterator, and everything in it
-    is read.  ``second`` is a Kafka source.  ``at`` is an aware datetime, by the times of Kafka's
-    records, or offsets: ``{partition: offset}``, or ``{topic: {partition: offset}}``.  It is looked
-    up once, when an application without a commit begins, and is part of its commits from then on.
+    ``first`` has the events before ``at``: files, a Spark table or an iterator; all of it is read.
+    ``second`` is a Kafka source.  ``at`` is an aware datetime, by the times of Kafka's records, or
+    offsets: ``{partition: offset}``, or ``{topic: {partition: offset}}``.  It is looked up once,
+    when an application without a commit begins, and is part of its commits from then on.
 
     Both parts have the same name.  Each has a decoder of its own, and their events are of one type.
     """

@@ -59,7 +59,7 @@ class Feed(Protocol):
 
 @runtime_checkable
 class StagingFeed(Protocol):
-    """A feed that keeps files beside its spool."""
+    """A feed that keeps files in addition to its spool."""
 
     def stage_in(self, folder: Path, is_durable: bool) -> None:
         """Use a folder that lasts as long as the spool; called before the first ``next_run``."""

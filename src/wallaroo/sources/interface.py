@@ -1,6 +1,7 @@
 """The source interface: a configuration, its log, and the log's feeder.
 
-Where it runs: configurations travel; feeders run in processes of their own, started by the driver.
+Where it runs: configurations are pickled; feeders run in processes of their own, started by the
+driver.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class SourceConfig(ABC, Generic[Event]):
     kind: ClassVar[str] = "source"
     # the format of its label: "mqtt {0.topic}"
     label_form: ClassVar[str] = "{0.kind} {0.name}"
-    # "module:function" that opens the log of a source that is fed by itself, the feed of others;
+    # "module:function" that opens the log of a source without a feed, the feed of others;
     # its arguments are the configuration, and that of `open_log` or `open_feed`.  It is loaded
     # there: so applications are built, and tasks run, without the client library.
     opener: ClassVar[str] = ""
@@ -57,7 +58,7 @@ class SourceConfig(ABC, Generic[Event]):
     library: ClassVar[tuple[str, ...]] = ()
     fed_by: ClassVar[FedBy] = FedBy.FEEDER
     carries_times: ClassVar[bool] = False  # its records may carry event times
-    # all of its events come in one order, whatever the batches and tasks; otherwise only those
+    # all of its events have one order, independent of batches and tasks; otherwise only those
     # within each partition do
     has_one_order: ClassVar[bool] = True
     # a ``host`` and ``port`` of the configuration are where it listens; otherwise, a server's
@@ -83,7 +84,7 @@ class SourceConfig(ABC, Generic[Event]):
 
     @property
     def has_plain_payloads(self) -> bool:
-        """Return whether decoders are called with bytes, which can travel undecoded."""
+        """Return whether decoders are called with bytes, which can be sent undecoded."""
         return True
 
     @property
@@ -103,8 +104,8 @@ class SourceConfig(ABC, Generic[Event]):
     def for_trial(self) -> Self:
         """Return the source for a run that the other system must not take for the application.
 
-        It may run beside the application, so it moves no position that is kept there under the
-        application's name, and ends no session of it.
+        It may run in parallel with the application, so it moves no position that is stored there
+        under the application's name, and ends none of its sessions.
         """
         return self
 
@@ -119,7 +120,7 @@ class SourceConfig(ABC, Generic[Event]):
         return ()
 
     def for_fork(self, name: str) -> Self:
-        """Return the source for a fork, which runs beside the application that it was saved from.
+        """Return the source for a fork, which runs in parallel with the original application.
 
         ``name`` is added to the name under which the other system knows the application.
         """

@@ -8,7 +8,7 @@ The invariants of a source log:
   ``place`` is opaque to all but the log it belongs to.  Positions only move forward.
 * A position of a system that may be replaced under the same name carries the identity of the one it
   was taken in.  `reconcile` compares it with the present one, at the start of a run and for every
-  batch: no position is continued in another system than its own, unless the user has allowed losses
+  batch: no position is continued in a system other than its own, unless the user has allowed losses
   to be skipped, and then their amount is reported.
 * `read` of the same range yields the same records in the same order, every time and everywhere,
   until the range is released.  So a batch that is processed again sees the same events.
@@ -101,7 +101,10 @@ class Head:
 @pickled_by_values
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A part of one partition from ``start`` to before ``end``, which are opaque."""
+    """A part of one partition, from ``start`` to before ``end``.
+
+    Both are opaque.
+    """
 
     partition: str
     start: Any
@@ -110,7 +113,7 @@ class Range:
 
 
 class Reached(NamedTuple):
-    """The end of a range that was read, and its number of events."""
+    """The end of a range that was read, with its event count."""
 
     place: Any
     events: int
@@ -162,7 +165,7 @@ class CutShortError(Exception):
 
 
 class Boundary(NamedTuple):
-    """The place from which a log is read after another source, found once."""
+    """The place at which a log follows another source, determined once."""
 
     position: Position
     # no event after it is expected to be older, except for delays; None: not known
@@ -170,7 +173,10 @@ class Boundary(NamedTuple):
 
 
 class Backfill(NamedTuple):
-    """Progress of a source that is read before another one takes over. Counts may be estimates."""
+    """Progress of a source that another one will follow.
+
+    Counts may be estimates.
+    """
 
     done: int  # events
     left: int
@@ -178,7 +184,10 @@ class Backfill(NamedTuple):
 
 
 class SourceLog(ABC):
-    """One source of a run as a log.  Picklable: workers get a copy."""
+    """One source of a run as a log.
+
+    Picklable: workers get a copy.
+    """
 
     # its planned positions count events; if not, commits count the events read
     counts_events: ClassVar[bool] = True
@@ -194,7 +203,7 @@ class SourceLog(ABC):
     def head(self) -> Head:
         """Return the present end of the log.
 
-        Does not block for long; raises PeerError only for what is not transient.
+        Does not block for long; raises PeerError only for errors that are not transient.
         """
 
     def boundary(self) -> Boundary:

@@ -38,7 +38,7 @@ def _same(event: Any) -> Any:
 
 
 as_it_is: Decoder[Any] = Decoder(_same, "as it is", is_pure=True)
-as_it_is.__qualname__ = "as_it_is"  # travels by reference, under the name it has here
+as_it_is.__qualname__ = "as_it_is"  # pickled by reference, under the name it has here
 
 
 class ReplayableSource(SourceConfig[Event]):

@@ -1,6 +1,6 @@
 """Base of sources that serve HTTP clients: path, token, bound.
 
-Where it runs: the configuration travels; the server is a feeder process.
+Where it runs: the configuration is pickled; the server is a feeder process.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MAX_SIZE = 1 << 20
 
 
 class ServerSourceConfig(SourceConfig[Event]):
-    """A source on a port for clients that know its path and any token."""
+    """A source on a port, for clients with its path and token."""
 
     label_form: ClassVar[str] = "{0.kind} {0.host}:{0.port}{0.path}"
     host: str

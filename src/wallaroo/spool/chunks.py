@@ -29,8 +29,7 @@ def parse_chunks(
 
     ``window`` is called with bytes in rising order and always at a chunk boundary, for
     ``piece_bytes`` (a chunk header at least) or as many as a larger chunk needs: all chunks below
-    have been yielded.  Raises the error of ``damaged(byte, why)`` for the first chunk that is not
-    as it was written.
+    have been yielded.  Raises the error of ``damaged(byte, why)`` for the first damaged chunk.
     """
     unpack = CHUNK_HEADER.unpack_from
     header_bytes = CHUNK_HEADER.size

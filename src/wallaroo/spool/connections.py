@@ -1,20 +1,20 @@
 """The open connections of a spool, and their numbers.
 
-Where it runs: the ingress writes both the log and, when a connection has closed, a file beside it;
-workers read the one, the driver the other.
+Where it runs: the ingress writes the log and, when a connection has closed, also a file next to it;
+workers read the log, the driver the file.
 
 The invariants:
 
-* Before the first event that follows a connection's close, the log has a chunk that states it
-  (`ClosedConnections`).  That of a process's first event states all connections of earlier ones.
-  So the place of each close follows from the log alone, whatever died.
+* Before the first event that follows a connection's close, the log has a chunk that names it
+  (`ClosedConnections`).  The one before a process's first event names all connections of earlier
+  processes. So the place of each close follows from the log alone, even after crashes.
 * Until an event follows, only the file states it, at the same place: that of the log's last event.
-* The file states a number of events and a connection's number.  Of every connection with a lower
-  number, but for those listed, all events are among that many first ones of the log.  It is a hint,
+* The file states a number of events and a connection's number.  All events of every connection with
+  a lower number, except those listed, are among that many first events of the log.  It is a hint,
   not synced: a connection that is not known to be closed counts as open.
 * No two connections of a spool that sent events have the same number, and the later one has the
-  higher number, whatever the clock does and whatever died: the spool's head has the next number,
-  and chunks found after the head raise it.  Numbers begin again after ``NUMBERS``.
+  higher number, even after clock changes and crashes: the spool's head has the next number, and
+  chunks found after the head raise it.  Numbers wrap around after ``NUMBERS``.
 """
 
 from __future__ import annotations
@@ -82,7 +82,9 @@ class OpenConnections:
 
 
 class Statements:
-    """Statements of the file while input waited: more connections may have closed since.
+    """Statements of the file while input waited.
+
+    More connections may have closed since.
 
     The newest statement that a position has reached counts.  Of a long backlog some are dropped,
     at equal distances; connections then count as open for a little longer.

@@ -4,11 +4,11 @@ Where it runs: ingress and feeders.
 
 The invariants:
 
-* ``wait`` returns after all of the log up to the end that was sent is on the copy's disk.  It sends
+* ``wait`` returns when the log, up to the end that was sent, is on the copy's disk.  It sends
   while the writer syncs its own file, so the two syncs take the time of the longer one.
-* The copy's log is whole at each moment: what is appended follows what is there, and a segment that
+* The copy's log is whole at each moment: data is appended to the existing data, and a segment that
   differs is replaced as a whole.  The head is sent with each new segment and before deletions; a
-  start on the copy finds what follows it (`spool.recovery`).
+  start on the copy finds the rest of the log (`spool.recovery`).
 * Streams' counts and the head are sent before segments are deleted.
 """
 

@@ -5,8 +5,8 @@ Where it runs: everywhere (pure but for listing a folder).
 The invariants of the spool:
 
 * One folder per source, one writer, any number of readers.  A folder holds segments
-  (``<byte>-<events>.chunks``, named by the position of their first chunk), beside each segment a
-  sparse index (``.index``), the ``head`` and the ``tail``.  All of them are private to the user.
+  (``<byte>-<events>.chunks``, named by the position of their first chunk), a sparse index for each
+  segment (``.index``), the ``head`` and the ``tail``.  All of them are private to the user.
 * A *chunk* is the unit of writing and reading: whole frames, with a checksum seeded by the chunk's
   position, so that misplaced bytes are never accepted.  One without events, since version 3,
   states closed connections (`spool.connections`) and is written together with the chunk after it.
@@ -82,7 +82,10 @@ class SpoolFullError(PeerError):
 
 
 class ReplicaSilentError(SpoolFullError):
-    """The copy on a second host does not confirm. It is otherwise like a full disk."""
+    """Error: the copy on a second host does not confirm.
+
+    It is handled like a full disk.
+    """
 
 
 class SpoolDiskError(PeerError):
@@ -98,7 +101,10 @@ class Boundary:
 
 
 class Chunk(NamedTuple):
-    """The content of one ``append``; a named tuple for speed: 500,000 are read per second."""
+    """The content of one ``append``.
+
+    A named tuple for speed: 500,000 are read per second.
+    """
 
     receipt_ns: int
     connection: int
@@ -181,7 +187,7 @@ def check_segment_header(segment: Segment, header: bytes) -> None:
 
 
 def corrupt(path: Path, byte: int, why: str) -> CheckpointError:
-    """Return the error for a file that differs from what was written."""
+    """Return the error for a file that differs from the written one."""
     return CheckpointError(
         f"spool file {path} is corrupt at byte {byte}: {why}. "
         "Restore the file from a copy, or start over with an empty checkpoint directory."

@@ -1,11 +1,11 @@
-"""Places in a spool's log, also inside of chunks, for commits.
+"""Places in a spool's log, including places inside of chunks, for commits.
 
 Where it runs: pure.
 
 A place is a byte of the log, at a chunk's boundary, stored as a number; or a number of events into
 the chunks (one, unless only a part of the boundaries is known) from a byte to another one, stored
-as ``[byte, events, byte after them]``.  Before a place lies all that is before that byte, and the
-events before it in the chunks.
+as ``[byte, events, byte after them]``.  A place is preceded by all data before that byte, and by
+that number of events in the chunks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from wallaroo.spool.format import Boundary
 
 @dataclass(frozen=True, slots=True)
 class SpoolOffset:
-    """A place, see the module. At a boundary ``skip`` is 0 and ``after`` is ``byte``."""
+    """A place (see the module).
+
+    At a boundary ``skip`` is 0 and ``after`` is ``byte``.
+    """
 
     byte: int
     skip: int = 0

@@ -29,7 +29,10 @@ from wallaroo.spool.format import (
 
 
 class SpoolReader:
-    """A reader of one source's spool.  There may be any number of them, while the writer writes."""
+    """A reader of one source's spool.
+
+    Any number of them may read while the writer writes.
+    """
 
     def __init__(self, folder: Path):
         self.folder = folder

@@ -1,8 +1,8 @@
-"""Recovery of a spool: the end of its log, and removal of the rest.
+"""Recovery of a spool: its log's end, and removal of the rest.
 
 Where it runs: ingress and feeders at start, under the folder's lock; ``find_end`` in the driver,
-too.  Whole chunks after the head are kept: after a power cut the head may be older than what was
-synced (and acknowledged).  The first chunk that is not whole ends the log.
+too.  Whole chunks after the head are kept: after a power cut the head may be older than the synced
+(and acknowledged) data.  The first chunk that is not whole ends the log.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""A copy, in a segment, of a log's end whose sync is uncertain.
+"""A copy, in a segment, of a log's unconfirmed end.
+
+The sync of that end failed: whether it is on disk is uncertain.
 
 Where it runs: ingress and feeders, under the folder's lock.
 

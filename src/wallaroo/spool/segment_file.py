@@ -45,7 +45,7 @@ class SegmentFile:
         offset = self.segment.offset(position.byte)
         try:
             written = os.pwritev(self._fd, parts, offset)
-            if written < length:  # usually a full disk: writing the rest raises, or succeeds
+            if written < length:  # usually a full disk: writing the rest fails, or succeeds
                 _write_rest(self._fd, b"".join(parts), written, offset)
         except OSError:
             with contextlib.suppress(OSError):

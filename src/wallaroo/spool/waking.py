@@ -8,7 +8,7 @@ A datagram after each publication replaces polls many times a second.  A datagra
 there may be new input, so a lost one (a full buffer: the run has others to read; a run that ends)
 only costs the wait for the run's next poll.
 
-Beside the socket is a file of eight bytes: the monotonic time, one clock for all processes of a
+Next to the socket is a file of eight bytes: the monotonic time, one clock for all processes of a
 machine, before which the run begins no batch.  Publications until then may be made as one.  A past
 time, such as that of an ended run, has no effect, nor does a missing or unreadable file.  The file
 is not mapped into memory: on a full disk, touching a page of it would kill the process (SIGBUS),

@@ -13,11 +13,14 @@ from pathlib import Path
 from wallaroo.durable.folders import make_private
 from wallaroo.durable.whole_file import write_whole
 
-_FOLDER = "ingresses"  # beside the spools: a new start of the checkpoint deletes both
+_FOLDER = "ingresses"  # next to the spools: a new start of the checkpoint deletes both
 
 
 class WelcomedHosts:
-    """A file for each host, with its key as name. Runs that do not know each other may write."""
+    """A file for each host, with its key as name.
+
+    Runs that do not know each other may write.
+    """
 
     def __init__(self, spool_root: Path):
         self._folder = spool_root / _FOLDER

@@ -5,13 +5,13 @@ released with its process).
 
 The invariants (``spool.format`` has the reasons):
 
-* ``position`` counts only chunks that were written whole.  ``append`` that failed changed nothing.
+* ``position`` counts only chunks that were written whole.  A failed ``append`` changed nothing.
 * If the spool is durable, ``publish`` returns, and writes the head, only after everything
   appended so far was synced successfully by the first sync of those bytes, or was copied and that
-  copy synced.  While the disk refuses, the head stays where it is; ``report`` may show why.
-* If the spool has a copy on a second host, the same holds for that: ``publish`` returns, and writes
-  the head, after the copy has it on disk.
-* The caller acknowledges what a returned ``publish`` covers, and nothing else.
+  copy synced.  While the disk fails, the head stays where it is; ``report`` may show why.
+* If the spool has a copy on a second host, the same applies to the copy: ``publish`` returns, and
+  writes the head, after the copy has it on disk.
+* The caller acknowledges only frames that a returned ``publish`` covers.
 """
 
 from __future__ import annotations
@@ -79,14 +79,17 @@ class _PublishedHead:
 
 @dataclass(slots=True)
 class _Synced:
-    """The end of what is on disk."""
+    """The end of the data on disk."""
 
     position: Boundary
     is_in_doubt: bool = False  # a sync of chunks after it has failed
 
 
 class SpoolWriter:
-    """The writer of a source's spool: survives a killed process, if durable a power cut."""
+    """The writer of a source's spool.
+
+    It survives a killed process, and if durable a power cut.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The state of an application: its log of commits, its views and its copies.
+"""The state of an application: commit log, views and copies.
 
 Where it runs: the driver, if a module does not say otherwise.
 """

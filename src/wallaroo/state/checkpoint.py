@@ -22,8 +22,8 @@ A second one: files that a start finds are synced before anything is built on th
 died between the rename of a commit and the sync of its folder; without a sync at the next start,
 output of that commit could be delivered and a power cut undo the commit.
 
-A third: the lock decides which run begins, the claim which may continue. The lock keeps out a
-second run that requests it; a run that takes over replaces the lock's file. Nothing is changed
+A third: the lock decides which run may begin, the claim which run may continue. The lock keeps out
+a second run that requests it; a run that takes over replaces the lock's file. Nothing is changed
 before the claim, and after it only files listed before checking the claim are deleted.
 """
 
@@ -82,7 +82,7 @@ from wallaroo.state.views.view_folders import remove_other_views, view_name
 
 EMPTYING = "emptying"  # present while a fresh start deletes; the next start continues the deletion
 ROLLBACK = "rollback.json"
-# files that a run that died at its very start may have left
+# files possibly left by a run that died at its very start
 BEFORE_FORMAT = frozenset({LOCK, OWNERS, f".{FORMAT}.tmp", EMPTYING, CACHE, f".{CACHE}.tmp"})
 KEEPER_LOOK_S = 0.05
 KEEPER_S = 15.0  # for a replica to notice that a run continues from its copy
@@ -90,7 +90,10 @@ READ_TRIES = 20  # while a run that was taken over unawares deletes old commits
 
 
 class Elsewhere(Protocol):
-    """Object store or second host that must hold a commit before it counts."""
+    """A second place that must hold a commit before it counts.
+
+    It is an object store or a second host.
+    """
 
     def append(self, commit: Commit) -> None:
         """Return once a commit that was published in the folder is there.
@@ -99,7 +102,7 @@ class Elsewhere(Protocol):
         """
 
     def housekeep(self, commits: Iterable[Commit]) -> None:
-        """Remove there, occasionally, what the folder no longer holds."""
+        """Remove there, occasionally, files that the folder no longer holds."""
 
     def require(self) -> None:
         """Raise TakenOverError if another run is known to own it; checked occasionally."""
@@ -229,8 +232,8 @@ def open_checkpoint(
 
     ``up_to`` is for a rollback to that commit: newer ones may be damaged, and the rollback may have
     been interrupted before.  With ``is_taking_over`` a run that holds the lock is not a reason to
-    refuse: it commits nothing from here on, and ends when it next asks.  With ``after`` nothing is
-    changed unless the claim is the next one after that epoch: of several standbys, one begins.
+    refuse: it commits nothing from here on, and ends at its next check.  With ``after`` nothing is
+    changed unless the claim is the one after that epoch: of several standbys, one begins.
     ``stored`` is the log of which the folder is a cache; with ``sync_s`` commits wait for no sync.
 
     Raises InUseError if another run holds it or was first to claim it, CheckpointError if it was
@@ -431,11 +434,11 @@ def _filled(
     claim: Claim,
     is_replaced: bool,
 ) -> Checkpoint:
-    """Bring the folder to the newest commit of the object store; fence it as any other one.
+    """Bring the folder to the newest commit of the object store, and fence it like any other.
 
-    The store's commits are written as one segment, and the folder's own, which may lack some, count
-    no more.  New views have the number of this run among all that owned the log: those of a run on
-    another machine, which may be alive, are on the same workers.
+    The store's commits are written as one segment; the folder's own, which may lack some, no longer
+    count.  New views are named by the number of this run among all that owned the log, because
+    views of a run on another machine, which may be alive, are on the same workers.
     """
     has_views = stored.is_current and not is_replaced
     before = read_line(storage, below=claim.epoch) if has_views else Line()
@@ -482,7 +485,7 @@ def _remove_returned(root: Path, storage: LocalStorage, floor: Floor, epoch: int
 
 
 def _read_log(storage: LocalStorage, identity: str, up_to: int | None, epoch: int) -> CommitLog:
-    """Return the log after its check.  Who is being taken over may delete old commits meanwhile."""
+    """Return the log after its check.  A run being taken over may delete old commits meanwhile."""
     tries = READ_TRIES
     while True:
         tries -= 1

@@ -1,12 +1,13 @@
-"""Restart of a checkpoint whose machine was lost before everything was on disk.
+"""Restart of a checkpoint after the loss of its machine.
+
+Some of it was not on disk yet.
 
 Where it runs: driver, and commands that open a checkpoint.
 
-State, input and what waits to be sent go back to the floor (`state.log.floor`), together.  Output
-sent after it cannot be taken back, so sinks keep their position: empty commits take the numbers of
-lost ones, so a sink is consistent whether or not it recorded one of them
-(`CommitHistory.recovered`).  What follows the floor is processed again, and its output is sent
-again.
+State, input and waiting output go back to the floor (`state.log.floor`), together.  Output sent
+after it cannot be taken back, so sinks keep their position: empty commits take the numbers of lost
+ones, so a sink is consistent whether or not it recorded one of them (`CommitHistory.recovered`).
+Input after the floor is processed again, and its output is sent again.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ INLINE_BYTES_MAX = 64 * 1024
 GroupSizes = Mapping[int, Mapping[str, tuple[int, int]]]
 NO_SIZES: GroupSizes = MappingProxyType({})
 
-States = Iterator[tuple[bytes, bytes]]  # encoded keys, and what is stored under them
+States = Iterator[tuple[bytes, bytes]]  # encoded keys, and their stored values
 Changes = Iterable[tuple[Key, bytes | None]]  # one step's: key and state; None: removed
 
 

@@ -1,4 +1,4 @@
-"""Steps: what a user's functions become, as frozen values and pure machines.
+"""Steps: a user's functions as frozen values and pure machines.
 
 Where it runs: everywhere; pure.
 """

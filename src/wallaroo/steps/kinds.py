@@ -1,7 +1,7 @@
-"""Steps: frozen values that name a user's function and how to call it.
+"""Steps: frozen values with a user's function and its calling convention.
 
-A step travels by reference (``references.py``) if it can be imported; functions defined inside
-other functions travel by value.
+A step is pickled by reference (``references.py``) if it can be imported; functions defined inside
+other functions are pickled by value.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ def _by_value(cls: type[Step], function: bytes, options: tuple[Any, ...]) -> Ste
 
 
 class Step:
-    """A user's function with its name and its place in the user's file."""
+    """A user's function with its name and source location."""
 
     kind: ClassVar[str] = "step"
     example: ClassVar[str] = "def {name}(event): ..."  # the form of its function
     arities: ClassVar[tuple[int, ...]] = (1,)  # numbers of arguments that its function may have
     is_computation: ClassVar[bool] = False  # whether ``to`` accepts it
     is_stateful: ClassVar[bool] = False
-    # whether it keeps ordered entries and what is due (``engine.stores.operator_state``); such a
-    # step is also ``is_stateful``
+    # whether it keeps ordered entries and due times (``engine.stores.operator_state``); such a step
+    # is also ``is_stateful``
     keeps_entries: bool = False
     # whether it needs all events of a key in one task, as a state step does
     needs_key: ClassVar[bool] = False
@@ -123,7 +123,7 @@ class Step:
         return f"<{self.kind} '{self.step_name}' {self.place}>"
 
     def options(self) -> tuple[Any, ...]:
-        """Return the constructor's arguments after the function, to travel by value."""
+        """Return the constructor's arguments after the function, for pickling by value."""
         return (self.step_name, self.on_error)
 
     def is_importable(self) -> bool:
@@ -141,7 +141,9 @@ class Step:
 
 
 class WrappedStep(Step):
-    """A step of this package around one of the user's, ``inner``: name and place are the user's.
+    """A step of this package around ``inner``, one of the user's.
+
+    Name and place are the user's.
 
     A subclass is created with ``inner`` and the other arguments of `_take_over`.
     """
@@ -190,7 +192,10 @@ class Computation(Step, Generic[In, Out]):
 
 
 class ComputationMulti(Step, Generic[In, Out]):
-    """One event in, a list out. ``[]`` or ``None`` emits nothing, ``None`` items are dropped."""
+    """One event in, a list out.
+
+    ``[]`` or ``None`` emits nothing, ``None`` items are dropped.
+    """
 
     kind = "computation_multi"
     is_computation = True
@@ -209,7 +214,7 @@ class ComputationMulti(Step, Generic[In, Out]):
 
 
 class Filter(Step, Generic[In]):
-    """One event in, passed on unchanged if the function returns a true value."""
+    """One event in, passed on unchanged if the function returns true."""
 
     kind = "filter"
     is_computation = True
@@ -222,7 +227,7 @@ class Branch(Step, Generic[In]):
 
 
 class Peek(Step, Generic[In]):
-    """One event in, passed on unchanged after the function is called with it."""
+    """One event in, passed on unchanged after a call of the function."""
 
     kind = "peek"
     is_computation = True
@@ -310,7 +315,10 @@ def _callback_by_value(function: bytes) -> Callback:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """State step's calls triggered by time rather than by an event.  Spans are nanoseconds."""
+    """A state step's calls that time triggers, not an event.
+
+    Spans are in nanoseconds.
+    """
 
     on_timer: Callback | None = None
     on_end: Callback | None = None
@@ -447,7 +455,10 @@ class StateComputationMulti(_Stateful[S], Generic[In, S, Out]):
 
 
 class KeyExtractor(Step, Generic[In, K]):
-    """One event in, its key out: str, bytes, int, or a tuple of these."""
+    """One event in, its key out.
+
+    Keys are str, bytes, int, or tuples of these.
+    """
 
     kind = "key_extractor"
 
@@ -468,10 +479,10 @@ class Decoder(Step, Generic[Out]):
 
     ``header_length`` is 1 to 8 bytes; ``length_fmt`` is the ``struct`` format that reads the
     payload's length from them.  ``is_pure`` states that decoding a payload again returns the same
-    event and does nothing else: then the undecoded payload may travel to the event's key and be
-    decoded there.  ``key_place`` states that the event's key is this half-open range of the
+    event and does nothing else: then the undecoded payload may be sent to the task of the event's
+    key and decoded there.  ``key_place`` states that the event's key is this half-open range of the
     payload; ``key_of`` is a function that reads the key from the payload: with either, the payload
-    is not decoded before it travels.
+    is not decoded before it is sent.
     """
 
     kind = "decoder"

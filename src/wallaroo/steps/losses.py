@@ -1,4 +1,4 @@
-"""Losses: reasons for which an event leaves a step without a result, and their counts.
+"""Losses: reasons for events without a result, and their counts.
 
 A count is a list of one number. Code that drops an event, fused or not, adds 1 to it in place.
 """
@@ -13,7 +13,7 @@ UNCOUNTED: Cell = [0]  # a count that is never read
 
 
 class Loss(StrEnum):
-    """A reason; the value is its name in the status and the metrics."""
+    """A reason; its value is its name in status and metrics."""
 
     FILTERED = "filtered"  # a filter, a None or an empty list
     LATE = "late"  # its windows had fired, or it was behind the watermark: dropped

@@ -1,6 +1,6 @@
 """Versions of state classes, and functions that upgrade stored objects.
 
-Functions are registered when the application's modules are imported in the driver, and travel to
+Functions are registered when the application's modules are imported in the driver, and sent to
 workers with the plan.
 """
 

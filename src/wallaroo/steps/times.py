@@ -1,4 +1,4 @@
-"""Spans and times as users write them: the meaning of numbers, and likely mistakes."""
+"""Spans and times as users write them, with common mistakes."""
 
 from __future__ import annotations
 

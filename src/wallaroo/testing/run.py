@@ -55,11 +55,13 @@ class VirtualClock:
 
 @dataclass(slots=True)
 class LocalRun:
-    """A run's encoded outputs by sink name in sink order; ``state(step)``: states by key.
+    """A run's encoded outputs by sink name, in sink order.
+
+    ``state(step)``: states by key.
 
     ``decoded_by_sink`` has the same outputs as the sinks write them: records with value, key,
     partition and headers, a dict for each row of a sink with columns, messages with value and
-    address; of other sinks the bytes.
+    address; for other sinks the bytes.
     """
 
     by_sink: dict[str, list[bytes]]
@@ -182,8 +184,7 @@ class LocalApplication:
         such source, or it reads bytes and is sent something else.
 
         ``partition`` is a connection, file or partition of the source; each has a watermark of its
-        own.  ``at_ns`` is the time that a record of Kafka or a connector's message would bring
-        along.
+        own.  ``at_ns`` is the time that a Kafka record or a connector's message would have.
         """
         number = self._number_of(source)
         times_ns = None if at_ns is None else (at_ns,)
@@ -339,12 +340,12 @@ def run_local(
 
     ``inputs`` by source name: a list of payloads (bytes: the decoder gets each), a list of values
     (anything else: used as decoded events), or ``Wire(...)``, bytes with frame headers.  Sources
-    come in the order given, each wholly before the next; behind a shuffle, those of one batch come
-    in the order of the pipelines.  Generator sources need no inputs: they are asked for at most
-    ``limit`` events.  When all is processed, input has ended: windows and timers in event time are
-    due.  ``batches``: into how many batches the input is split.  Raises UserCodeError if the
-    application's code raises, WallarooParameterError for inputs that are none of these, or of no
-    source of the application.
+    are read in the order given, each completely before the next; after a shuffle, those of one
+    batch are in the order of the pipelines.  Generator sources need no inputs: at most ``limit``
+    events are requested from them.  When everything is processed, input has ended: windows and
+    timers in event time are due.  ``batches``: into how many batches the input is split.  Raises
+    UserCodeError if the application's code raises, WallarooParameterError for inputs that are none
+    of these, or of no source of the application.
     """
     given = _items(application, {} if inputs is None else inputs, limit)
     values = [name for name, items in given.items() if items and not isinstance(items[0], bytes)]

@@ -1,4 +1,4 @@
-"""References: a class, function or step travels as *module and name*.
+"""References: a class, function or step is pickled as *module and name*.
 
 A script's ``__main__`` is translated to the script's importable name, so that state pickled by a
 worker today unpickles tomorrow.

@@ -2,9 +2,9 @@
 
 Where it runs: driver packs, workers unpack.
 
-Functions of a session travel by value, each with its step.  Its classes are looked up by name:
-events and state are pickled with a reference to ``__main__``. So they travel before the plan, into
-the worker's otherwise empty ``__main__``.
+Functions of a session are sent by value, each with its step.  Its classes are looked up by name:
+events and state are pickled with a reference to ``__main__``.  So they are sent before the plan,
+into the worker's otherwise empty ``__main__``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The user's frames of a call stack: those of modules outside of this package.
+"""The user's frames of a call stack, outside of this package.
 
 Frames are distinguished by their module's name, never by a path: a user's project may lie in a
 folder of any name.

@@ -17,7 +17,10 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class FixedLayout:
-    """Decoder of payloads of ``dtype``.  Rows have the fields named in ``fields`` only."""
+    """Decoder of payloads of ``dtype``.
+
+    Rows have the fields named in ``fields`` only.
+    """
 
     dtype: np.dtype[Any]
     fields: tuple[str, ...] = ()  # empty: all

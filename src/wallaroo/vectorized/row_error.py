@@ -1,4 +1,7 @@
-"""``RowError``: rejection of some rows of a block by a function, or by a conversion."""
+"""``RowError``: rejection of some rows of a block.
+
+A function or a conversion rejects them.
+"""
 
 from __future__ import annotations
 

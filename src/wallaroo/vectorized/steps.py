@@ -181,7 +181,10 @@ class BatchKeyExtractor(KeyExtractor[In, K], Generic[In, K]):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A function from rows, or one as a dict or an object, to a column by its name."""
+    """A function from rows to a column by its name.
+
+    The rows may be a dict or an object.
+    """
 
     column: str
 
@@ -193,7 +196,7 @@ class Column:
 
 
 class ColumnTime(EventTime[In], Generic[In]):
-    """Assignment of times to rows: those of a column, which its function names."""
+    """Assignment of times to rows, from a column named by its function."""
 
     takes_blocks = True
 
@@ -218,7 +221,7 @@ class BatchDecoder(Decoder[Out], Generic[Out]):
 
 
 class BatchEncoder(Encoder[In], Generic[In]):
-    """A block in, an output per row out, as a list or array."""
+    """A block in, one output per row out, as list or array."""
 
     kind = "batch_encoder"
     example = "def {name}(rows: numpy.ndarray): ..."

@@ -108,7 +108,7 @@ def check_compatibility(
     allow_incompatible: bool,
     check_others: Callable[[], None] = lambda: None,
 ) -> Compatibility:
-    """Compare the plans, and write the new one beside the checkpoint.
+    """Compare the plans, and write the new one next to the checkpoint.
 
     Raises CheckpointError, before anything is touched, if the application does not fit and dropping
     the parts that do not was not allowed.  ``check_others`` raises the errors that only a plan that
@@ -134,7 +134,7 @@ def put_back(checkpoint: Checkpoint, former: bytes | None) -> None:
 
 
 def planned_key_groups(root: Path) -> int | None:
-    """Return the number of key groups noted beside the checkpoint; None if there is none."""
+    """Return the number of key groups recorded with the checkpoint; None if there is none."""
     try:
         return int(json.loads(read_plan(root))["key_groups"])
     except (OSError, ValueError, KeyError, TypeError):

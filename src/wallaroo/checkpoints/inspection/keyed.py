@@ -1,6 +1,6 @@
 """Stored state entries, grouped by step and key.
 
-Where it runs: a terminal beside a run, or without one; pure.
+Where it runs: a terminal, with or without a run; pure.
 
 A key's windows, timers and join sides are separate entries, some in pieces with rows of many keys,
 and an index holds their due times. Here everything that belongs to a step's key is one
@@ -27,7 +27,10 @@ PIECE_KINDS = frozenset({"latest join", "latest join of rows", "interval join of
 
 
 class Part(NamedTuple):
-    """Stored entry of a key; ``size``: its bytes, or this key's share of a piece."""
+    """Stored entry of a key.
+
+    ``size``: its bytes, or this key's share of a piece.
+    """
 
     sub: Sub
     raw: bytes

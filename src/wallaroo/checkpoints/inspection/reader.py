@@ -54,7 +54,10 @@ class StepSize:
 
 
 class StateAt:
-    """State after one commit, all files open. Entries come one key group at a time."""
+    """State after one commit, with all files open.
+
+    Entries are read one key group at a time.
+    """
 
     def __init__(self, commit: Commit, history: History, groups: int, forms: StepForms):
         self.commit = commit

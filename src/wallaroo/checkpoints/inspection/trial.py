@@ -89,7 +89,7 @@ def note_failure(trial: Trial, what: str, error: Exception) -> None:
 
 
 class _EntryTrier:
-    """Trial of what a step keeps besides states: accumulators, and events that wait."""
+    """Trial load of a step's accumulators and buffered events."""
 
     def __init__(self, trial: Trial, packing: Packing, *, has_pieces: bool):
         self.trial = trial

@@ -10,7 +10,7 @@ The form: objects are their attributes, inner ones with ``$class``; bytes are ``
 sets ``{"$set": [...]}``, dicts with other keys than str ``{"$dict": [[key, value], ...]}``, floats
 that JSON lacks ``{"$float": "nan"}``, ints of thousands of digits ``{"$int": hex}``, functions and
 classes ``{"$ref": name}``, objects that contain themselves ``{"$cycle": class}``.  The arguments an
-object was made of, and its content besides its attributes, are under ``$args``, ``$items`` and
+object was created from, and its content other than attributes, are under ``$args``, ``$items`` and
 ``$pairs``.
 """
 
@@ -42,12 +42,17 @@ _STOP = b"."
 
 
 class Packed(bytes):
-    """Bytes that are not a pickle: only the application that packed them can read them."""
+    """Bytes that are not a pickle.
+
+    Only the application that packed them can read them.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class DecodedValue:
-    """A state object as JSON: its class's name, and its attributes or the value itself.
+    """A state object as JSON.
+
+    It has the class's name, and the attributes or the value itself.
 
     ``is_keyed``: the windows, timers or sides of a join of a key; the name is the step's kind.
     """

@@ -1,4 +1,6 @@
-"""The commit of an edit: no input, no output, and at most one delta.
+"""The commit of an edit.
+
+It has no input, no output, and at most one delta.
 
 The invariant: positions do not change, and sinks see the batch before it as their last one
 (`Commit.emitted`).

@@ -1,8 +1,8 @@
 """Removal and renaming of state in a checkpoint that no run holds.
 
 The invariants: an edit is a commit of its own (of a removal: one delta of removed entries), so it
-has happened or it has not.  It has no input and no output: positions do not change, and sinks see
-the batch before it as their last one (`Commit.emitted`).
+is atomic.  It has no input and no output: positions do not change, and sinks see the batch before
+it as their last one (`Commit.emitted`).
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def _without(encoded: Container[bytes], kind: str, stored: bytes, value: bytes) 
     elif kind == PANES:
         owner = split_pane(stored, value, SLOT_BYTES)[0]
     elif kind and is_chunk(stored):
-        return value  # rows of keys that have nothing due are passed over
+        return value  # rows of keys without due entries are skipped
     elif kind:
         owner = split_due(stored, value)[1]
     return None if owner in encoded else value

@@ -1,8 +1,10 @@
-"""State of a step from a table: a commit of a checkpoint that no run holds, or its first one.
+"""Loading of a step's state from a table.
 
-The invariants: the load is a commit of its own, one delta, so it has happened or it has not; it has
-no input and no output, and positions do not change.  Nothing is written before every row is known
-to fit the state class.  A key lives in the group in which the engine would put it.
+The checkpoint is new, or no run holds it.
+
+The invariants: the load is a commit of its own with one delta, so it is atomic; it has no input and
+no output, and positions do not change.  Nothing is written before every row is known to fit the
+state class.  A key is in the group in which the engine would put it.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ The invariants:
 
 * Nothing is touched before it is known that the state of the commit is whole, that every source
   still holds the input after it, and that every sink can be rolled back to it.
-* From the first change on, ``rollback.json`` lies in the checkpoint, and no run starts; the same
-  command again finishes the work.  Every step may be repeated.
+* From the first change on, ``rollback.json`` is in the checkpoint, and no run starts; running the
+  same command again completes the rollback.  Every step may be repeated.
 * Newer commits are deleted newest first: a crash in between leaves a log without a gap.
 """
 
@@ -193,7 +193,7 @@ def roll_back_sinks(
     is_durable: bool,
     before_first: Callable[[], None] = lambda: None,
 ) -> None:
-    """Move every sink's visible output back to what it was after commit ``to``.
+    """Restore every sink's visible output as of commit ``to``.
 
     ``tokens`` are that commit's, by sink; ``before_first`` is called once every sink has reported
     that it can follow, before the first one is touched.  Raises CheckpointError, with nothing

@@ -26,7 +26,10 @@ Ref = DeltaRef | SnapshotRef
 
 
 class Scrub:
-    """Scrub of one checkpoint.  ``damaged`` holds the damage by file; each is reported once."""
+    """Scrub of one checkpoint.
+
+    ``damaged`` holds the damage by file; each is reported once.
+    """
 
     def __init__(self, root: Path, interval_s: float = INTERVAL_S):
         self._root = root

@@ -26,7 +26,10 @@ class Damage:
 
 @dataclass(slots=True)
 class Survey:
-    """A checkpoint while it is read.  ``commits`` are those that can be read, oldest first."""
+    """A checkpoint being read.
+
+    ``commits`` are those that can be read, oldest first.
+    """
 
     root: Path
     id: str

@@ -66,7 +66,10 @@ ATTEMPTS = 5  # per checker, while a run deletes files that it no longer needs
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Result of a verification.  ``whole`` are the commits whose state was read in full."""
+    """Result of a verification.
+
+    ``whole`` are the commits whose state was read in full.
+    """
 
     damages: tuple[Damage, ...]
     read: dict[str, int]  # number of items read, by kind

@@ -1,4 +1,4 @@
-"""The manifest of a savepoint: its commit, and its files with their checksums.
+"""The manifest of a savepoint: its commit, files and checksums.
 
 Where it runs: a terminal, driver; pure but for the comparison with files.
 

@@ -2,12 +2,12 @@
 
 The invariants:
 
-* Nothing is locked or written, and nothing that runs waits.  All files are opened before the first
-  one is copied: an open file outlives its name.  So the kernel releases everything when the process
-  dies, however it dies.
+* Nothing is locked or written, and no run has to wait.  All files are opened before the first one
+  is copied: an open file outlives its name.  So the kernel releases everything when the process
+  ends, for whatever reason.
 * The picture is that of one commit.  Notes read before that commit (sinks' notes, spools' tails)
   refer to no later one.  Notes are read again once the waiting output is open: if none has changed,
-  no output has left in between, and none is left out.
+  no output was sent in between, and none is missing.
 * Published input after the commit is part of it: the heads of spools are read after the commit.
 """
 
@@ -38,12 +38,15 @@ from wallaroo.state.store.stored_checkpoint import outbox_files, rank_of
 
 ATTEMPTS = 500
 PAUSE_S = 0.003  # between two attempts
-LISTS = 1  # the rank of a list of what waits
+LISTS = 1  # the rank of a list of waiting output
 NOTES = 2
 
 
 class OpenFile(NamedTuple):
-    """A file, and how many of its bytes count, as it may grow."""
+    """A file, and the number of its bytes that count.
+
+    The file may grow.
+    """
 
     file: IO[bytes]
     size: int

@@ -1,9 +1,9 @@
 """Writer of savepoints: a checkpoint's snapshot in a separate folder.
 
 A savepoint has the layout of a checkpoint's folder: its last commit with one snapshot of each key
-group, the commits before it as far as sinks may ask for them (their state is left out, so no run
-goes back to them), the input that is accepted and not processed, the output that waits, and the
-manifest.  Nothing in it names the original path or host.
+group, the earlier commits that sinks may need (without their state, so no run can go back to them),
+input that is accepted and not processed, waiting output, and the manifest.  Nothing in it names the
+original path or host.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ The invariants:
 * Everything is copied, compared with its checksums and with the application before the checkpoint
   gets its identity: an interrupted copy is restarted, and no run sees half of one.
 * A checkpoint that began from a savepoint has a note of it.  The same command again continues the
-  checkpoint, as any restart does; a checkpoint with another past is refused.
+  checkpoint, as any restart does; a checkpoint with another origin is refused.
 * A fork has an identity of its own: the checkpoint's and the commit's ids are new, and so is all
   that sinks derive from them (transactional ids, ledgers, names of files); it has no output of the
   original's.  Its sources' names in other systems get its name (`SourceConfig.for_fork`).

@@ -1,1 +1,1 @@
-"""A checkpoint as tables: its state, commits, sinks and dead letters as Arrow record batches."""
+"""State, commits, sinks and dead letters of a checkpoint as Arrow batches."""

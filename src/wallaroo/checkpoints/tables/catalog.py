@@ -1,4 +1,4 @@
-"""Tables about a checkpoint as a whole: its commits, its sinks and its dead letters.
+"""Tables of a checkpoint's commits, sinks and dead letters.
 
 Where it runs: a terminal, or a worker of the Spark that reads a checkpoint.
 """
@@ -42,7 +42,7 @@ def commit_rows(root: Path) -> Iterator[Row]:
 
 
 def sink_rows(root: Path) -> Iterator[Row]:
-    """Yield the sinks with the last commit whose output has left, if known."""
+    """Yield the sinks with the last commit whose output was sent, if known."""
     reader = CheckpointReader(root)
     log = CommitLog(LocalStorage(str(root), False))
     newest = reader.at().commit

@@ -1,4 +1,4 @@
-"""Rows of external tables: Parquet, CSV and JSON lines files, and Delta tables."""
+"""Rows of external files (Parquet, CSV, JSON lines) and Delta tables."""
 
 from __future__ import annotations
 

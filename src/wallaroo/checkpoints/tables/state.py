@@ -47,7 +47,7 @@ Row = dict[str, Any]
 
 
 def rows_of(entry: StoredEntry, forms: StepForms, loads: Loads = load_safely) -> Iterator[Row]:
-    """Yield the rows of what a step keeps for one key."""
+    """Yield the rows of a step's entries for one key."""
     if entry.raw or not entry.parts:
         yield _row(entry.key, STATE, _fields(loads(entry.raw)))
     if entry.parts:

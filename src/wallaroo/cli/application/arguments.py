@@ -21,7 +21,7 @@ from wallaroo.cli.terminal.parser import CommandParser
 from wallaroo.errors import PipelineError, Problem, WallarooError
 
 NEAR_ENOUGH = 0.8  # difflib's ratio: --chekpoint is --checkpoint, and --config is not --conf
-MODULES_MAX = 200  # modules beside the application that are searched for its options
+MODULES_MAX = 200  # neighbour modules that are searched for the application's options
 
 EPILOG = (
     "Every other option after APP, such as --in and --out, goes to the application's "
@@ -118,7 +118,7 @@ def _command(parser: argparse.ArgumentParser) -> str:
 
 
 def source_of(app: str) -> str:
-    """Return the source text of the application and the modules beside it, "" if there is none."""
+    """Return the source text of the application and its neighbour modules, or ""."""
     path = Path(app)
     if not path.is_file():
         try:

@@ -4,7 +4,7 @@ Where it runs: driver.
 
 Invariant of names: a file is imported under its own name (``word_count.py`` is ``word_count``) with
 its directory at the head of the search path, never as ``__main__``.  Workers import it under the
-same name, so what they pickle can be unpickled anywhere, in any later run.
+same name, so their pickles can be read anywhere, in any later run.
 """
 
 from __future__ import annotations
@@ -156,11 +156,11 @@ def import_application(app: str) -> ModuleType:
 
 
 def _check_names(app: str, folder: Path, name: str) -> None:
-    """Refuse files that Python or a package would import in place of modules of Python's own."""
+    """Refuse files that would be imported instead of modules of Python's own."""
     needed = sys.stdlib_module_names - _UNUSED
     for file in sorted(file for file in folder.iterdir() if file.stem in needed):
         is_module = file.suffix == ".py" or (file / "__init__.py").is_file()
-        # the application's own file is compared with what was imported
+        # the application's own file is compared with the imported one
         if not is_module or (file.stem == name and name in sys.modules):
             continue
         if not _is_found_first(file.stem):

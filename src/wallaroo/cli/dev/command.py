@@ -2,9 +2,9 @@
 
 No Spark and no other process: breakpoints, prints and debuggers work.
 
-It is a run like any other, of which tasks and feeders are threads of this process.  Outputs of all
+It is an ordinary run whose tasks and feeders are threads of this process.  Outputs of all
 sinks are printed, not sent; state lives in a temporary folder and starts empty at each reload.  A
-reload replaces the process's program (exec), so nothing of the old modules is left.
+reload replaces the process's program (exec), so no old module remains.
 """
 
 from __future__ import annotations

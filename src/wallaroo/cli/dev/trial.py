@@ -1,4 +1,6 @@
-"""A trial version of an application: it prints its outputs and uses its own names elsewhere.
+"""A trial version of an application, isolated from the deployed one.
+
+It prints its outputs and uses its own names elsewhere.
 
 Where it runs: driver, in ``wallaroo dev``.
 """

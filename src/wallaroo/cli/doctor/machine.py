@@ -1,4 +1,4 @@
-"""Parsers and verdicts for what the doctor reads from a machine.
+"""Parsers and verdicts for the doctor's findings on a machine.
 
 Where it runs: pure.
 """
@@ -47,7 +47,10 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report: the subject, its verdict, the observation, and the fix."""
+    """One line of the report.
+
+    It has the subject, the verdict, the observation and the fix.
+    """
 
     thing: str
     verdict: Verdict

@@ -146,7 +146,7 @@ def _add_checkpoint(add: Callable[..., Any]) -> None:
 
 
 def _add_standby(add: Callable[..., Any]) -> None:
-    """Add the options for continuing in place of another run."""
+    """Add the options for taking over from another run."""
     add(
         "--take-over",
         action="store_true",

@@ -19,7 +19,10 @@ _INTERRUPTED = 130  # the exit code by shell convention for a process that Ctrl-
 
 
 class StopSignals:
-    """A counter of SIGINT and SIGTERM. The second calls ``at_second`` and ends the process."""
+    """A counter of SIGINT and SIGTERM.
+
+    The second signal calls ``at_second`` and ends the process.
+    """
 
     def __init__(self, at_second: Callable[[], None]) -> None:
         self.count = 0

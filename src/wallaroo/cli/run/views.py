@@ -71,10 +71,12 @@ class QuietView(_Closing):
 
 
 class LineView(_Closing):
-    """A view that logs state changes and key moves immediately, the rest periodically.
+    """A view that logs changes immediately and figures periodically.
 
-    While no figure changes, as at night, it logs one line a minute.
-    A latency target that is missed, or kept again, is a line of its own.
+    Changes are those of the run's state, and key moves.
+
+    While no figure changes, it logs one line per minute.
+    A latency target that is missed, or met again, is a separate line.
     While it is entered, lines printed on this process's stderr are entries of the log as well.
     """
 

@@ -1,7 +1,7 @@
 """A sender with acknowledgements.
 
 Where it runs: a process or thread of its own.  The ingress reports how many messages of the stream
-are safe; the sender continues from there, and reconnects as often as necessary.  The messages must
+are safe; the sender continues from there, and reconnects whenever necessary.  The messages must
 be the same each time: the stream's name identifies them.  Every message is in the application's
 spool exactly once, whichever process is killed.
 """

@@ -1,4 +1,4 @@
-"""``wallaroo send``: a sender to an application (over TCP) or a Kafka topic.
+"""``wallaroo send``: a sender to TCP sources and Kafka topics.
 
 Where it runs: a process of its own.
 """

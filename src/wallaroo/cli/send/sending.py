@@ -108,7 +108,10 @@ class SendOptions:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """Amounts sent, seconds until all was read; ``lag_s``: the most a batch was behind."""
+    """Amounts sent, and the seconds until all of it was read.
+
+    ``lag_s`` is the largest delay of a batch.
+    """
 
     messages: int
     size_bytes: int

@@ -285,7 +285,7 @@ def _state_at(reader: CheckpointReader, batch: int | None, step: str | None) -> 
 
 
 def _showing(app: str | None, forms: StepForms) -> Show:
-    """Return a function that makes entries readable, with stand-ins or with ``app``'s classes."""
+    """Return a function that decodes entries, with stand-ins or with ``app``'s classes."""
     if app is None:
         return forms.show
     unpack = loads_of(app)

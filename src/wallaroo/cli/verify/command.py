@@ -1,4 +1,4 @@
-"""``wallaroo verify``: proof that nothing is lost or duplicated when processes are killed.
+"""``wallaroo verify``: proof of exactly-once processing when processes are killed.
 
 It runs an application under load and kills its processes.
 

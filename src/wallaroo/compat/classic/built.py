@@ -16,7 +16,7 @@ class Built:
     """A builder, and the class of the objects that it creates."""
 
     def __init__(self, builder: Any, cls: type[Any]):
-        self._build = Callback(builder.build)  # it travels by value if it has to
+        self._build = Callback(builder.build)  # it is pickled by value if necessary
         self._class = cls
 
     def build(self) -> Any:

@@ -1,6 +1,6 @@
 """Source program's side of the protocol: ``AtLeastOnceSourceConnector``.
 
-Where it runs: source programs, one thread per connector.  (Wallaroo's was built on asyncore, which
+Where it runs: source programs, one thread per connector.  (Wallaroo's client used asyncore, which
 Python no longer has; names, arguments and callbacks are the same.)
 
 The invariants:

@@ -39,7 +39,7 @@ def _packed(value: Any) -> Any:
 
 
 class _Message:
-    """A message whose bytes are those of the wire class of its tag."""
+    """A message with the bytes of its tag's wire class."""
 
     __slots__ = ()
     tag: ClassVar[int]  # first byte of the message
@@ -85,7 +85,7 @@ class Ok(_Message):
 
 @dataclass(slots=True)
 class Error(_Message):
-    """Either way: what went wrong."""
+    """Either way: the error."""
 
     tag: ClassVar[int] = 2
     message: str
@@ -118,7 +118,10 @@ class NotifyAck(_Message):
 
 @dataclass(slots=True)
 class Message(_Message):
-    """Client to worker: one message of a stream.  ``key`` and ``message`` are bytes or None."""
+    """Client to worker: one message of a stream.
+
+    ``key`` and ``message`` are bytes or None.
+    """
 
     tag: ClassVar[int] = 5
     stream_id: int

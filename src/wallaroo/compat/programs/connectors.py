@@ -49,7 +49,10 @@ class BaseIter(ABC):
 
 
 class BaseSource(ABC):
-    """A source that can rewind, with a ``name`` and perhaps ``key``, as bytes."""
+    """A source that can rewind.
+
+    It has a ``name`` and perhaps a ``key``, as bytes.
+    """
 
     name: bytes
 
@@ -81,7 +84,7 @@ class BaseSource(ABC):
 
 
 class _FileReader(BaseIter, BaseSource):
-    """A file whose points of reference are the offsets at which messages end."""
+    """A file whose points of reference are offsets of message ends."""
 
     def __init__(self, filename: str):
         self.file = Path(filename).open("rb")  # noqa: SIM115  # closed by `close`
@@ -120,7 +123,10 @@ class _FileReader(BaseIter, BaseSource):
 
 
 class FramedFileReader(_FileReader):
-    """A reader of a file of messages.  Each has a u32 length (big-endian) before it."""
+    """A reader of a file of length-prefixed messages.
+
+    The length is a big-endian u32.
+    """
 
     def __next__(self) -> tuple[bytes | None, int]:
         content = self._read_framed()

@@ -11,4 +11,4 @@ class ConnectorError(Exception):
 
 
 class ProtocolError(Exception):
-    """A message, received or to be sent, that the protocol does not allow."""
+    """A message, in either direction, that the protocol does not allow."""

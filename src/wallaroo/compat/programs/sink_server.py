@@ -1,4 +1,4 @@
-"""The sink program's side of the connector protocol, with its data in memory.
+"""The sink program's side of the connector protocol, in memory.
 
 Where it runs: sink programs, one thread.
 """

@@ -16,7 +16,8 @@ The invariants:
   2, because a program lists what it voted for until then.
 * A batch that is in the ledger is never sent again, and the next one begins at the ledger's offset.
 
-Together: every batch is in the program's output once, if the program keeps what it voted for.
+As a result, every batch is in the program's output once, if the program keeps the bytes it voted
+for.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class FileCommitter(SinkCommitter):
                 self._wipe()
             self._inspect(history, staged)
             begin_target(place.staging, record, self._target_name, last, place.is_durable)
-            self._owner.require()  # what is cut off may be another run's output by now
+            self._owner.require()  # bytes after it may be another run's output by now
             remove_unfinished(place.staging / LEFT)
             self._begin()
             if place.is_durable:  # a run may have died between rename and sync

@@ -24,10 +24,10 @@ class Cutter(Protocol):
         """
 
     def payloads(self, part: bytes) -> list[bytes]:
-        """Return the payloads of a part of whole events; none if they travel as frames."""
+        """Return the payloads of a part of whole events; none if they are sent as frames."""
 
     def frames(self, part: bytes) -> bytes:
-        """Return the frames of a part of whole events; empty if payloads travel."""
+        """Return the frames of a part of whole events; empty if payloads are sent."""
 
     def start_of(self, part: bytes, number: int) -> int:
         """Return the offset of an event in a part of whole events, by its number."""

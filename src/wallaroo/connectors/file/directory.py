@@ -4,7 +4,7 @@ Where it runs: driver.
 
 The invariant: a part appears whole, by rename, under a name that is its identity:
 ``part-<batch>-<writer>-<commit>``.  ``writer`` identifies the checkpoint and the sink, ``commit``
-the commit.  So a part is published if and only if its name is there, and a part of another run, of
+the commit.  So a part is published if and only if its name exists, and a part of another run, of
 another sink or of a commit that was rolled back is never mistaken for the one with its number.
 ``.committed`` names the writer of the directory while it has no part yet, and states how far it was
 rolled back.
@@ -35,7 +35,10 @@ PART = re.compile(r"part-(\d{12,})-([0-9a-f]{12})-([0-9a-f]{12})")
 
 @dataclass(frozen=True, slots=True)
 class DirectoryMarker:
-    """The writer of a directory.  ``rolled_back`` is the newest part that a rollback removed."""
+    """The writer of a directory.
+
+    ``rolled_back`` is the newest part that a rollback removed.
+    """
 
     checkpoint: str
     sink: str

@@ -32,7 +32,10 @@ class Stamp(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """A file as a run found it. Anything after its size belongs to the next run."""
+    """A file as a run found it.
+
+    Bytes after its size belong to the next run.
+    """
 
     name: str
     stamp: Stamp

@@ -45,7 +45,10 @@ class Mark(NamedTuple):
 
 
 class Scanner:
-    """The marks from one on; ``failure`` is why there is no further one."""
+    """The marks from one on.
+
+    ``failure`` is the reason why there is no further one.
+    """
 
     def __init__(
         self,

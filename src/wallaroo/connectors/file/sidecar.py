@@ -31,7 +31,10 @@ ENDS_KEPT = 128  # commits with output that a file can be moved back to; some 13
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The end of one commit's output.  ``tail`` is the digest of the bytes before."""
+    """The end of one commit's output.
+
+    ``tail`` is the digest of the bytes before it.
+    """
 
     batch: int
     id: str

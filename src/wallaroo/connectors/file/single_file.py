@@ -4,7 +4,7 @@ Where it runs: driver.
 
 The invariant: the bytes of a commit are on disk before the sidecar names them.  Bytes after the
 committed length are removed only if identified: the beginning of the last commit's staged output (a
-crash cut the writing short), or what a rollback began to remove.
+crash interrupted the write), or bytes that a rollback began to remove.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class SingleFileCommitter(FileCommitter):
     def _check_newest(self, sidecar: Sidecar) -> None:
         """Raise if the file lacks output that was written to it.
 
-        One that was rolled back, or was begun again and is empty, has less than has left.
+        One that was rolled back, or was recreated and is empty, has less than was sent.
         """
         left = self._left_here()
         if left is None or sidecar.rolled_back is not None or not sidecar.last.exists:

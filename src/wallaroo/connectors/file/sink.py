@@ -7,7 +7,7 @@ The rule for readers:
   ``part-*`` in order of name and nothing else: no batch is ever partial or repeated.
 * A *single file* (the path has a suffix, ``out.txt``) grows by one batch at a time.
   ``out.txt.committed`` states how long its committed part is (``length``, bytes).  A reader that
-  must be exact reads up to there; what follows may be cut off again after a crash.
+  must be exact reads up to there; bytes after it may be truncated after a crash.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class FileSinkConfig(SinkConfig):
     exactly. ``form`` is ``raw`` (outputs one after the other), ``lines`` (a newline after each) or
     ``frames`` (their length before each, 4 bytes, big endian).  The path is the driver's.  A path
     that holds anything but this checkpoint's output of this sink is refused; with
-    ``overwrite=True`` a checkpoint that has committed nothing yet removes what is there.
+    ``overwrite=True`` a checkpoint that has committed nothing yet removes the existing files.
     """
 
     kind: ClassVar[str] = "file"

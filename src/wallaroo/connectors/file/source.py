@@ -1,7 +1,7 @@
 """The file source: the lines or frames of whole files.
 
-Where it runs: the configuration travels; workers read the files, the driver only finds the places
-at which events begin.
+Where it runs: the configuration is pickled; workers read the files, the driver only finds the
+places at which events begin.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _text(payload: bytes) -> str:
 
 
 text: Decoder[str] = Decoder(_text, "utf-8 text", is_pure=True)
-text.__qualname__ = "text"  # travels by reference, under the name it has here
+text.__qualname__ = "text"  # pickled by reference, under the name it has here
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,8 @@ class FileSourceConfig(SourceConfig[Line]):
     ``.gz`` are decompressed.  Workers read the files in place: on a cluster, the path has to be
     valid on every host.
 
-    The files and their lengths are looked up when the run starts: the next start reads what was
-    appended to the last file, and new files whose paths come after it.
+    The files and their lengths are looked up when the run starts: the next start reads the bytes
+    appended to the last file, and new files whose paths follow it.
 
     ``form="lines"``: every line, without its ``\n`` or ``\r\n``, is a payload, empty ones too
     unless ``skip_empty``.  The decoder's header does not matter then, and the default decoder

@@ -216,12 +216,12 @@ class PartsSystem(GroupSystem[RollingSinkConfig]):
 
 
 class RollingCommitter(GroupCommitter):
-    """A committer that writes each group of batches as files, one per folder."""
+    """A committer that writes a file per folder and group of batches."""
 
     def __init__(self, system: PartsSystem, context: CommitContext, *, points: str):
         super().__init__(system, context, points=points)
         self._parts = system.parts
-        self._rolled: int | None = None  # the last batch of the file in hand
+        self._rolled: int | None = None  # the last batch of the current file
         self._is_resumed = False  # whether an earlier run's roll was finished
         # watermarks of commits: the newest one, and one whose output may still be waiting
         self._newest = self._awaited = (-1, TIME_MIN)

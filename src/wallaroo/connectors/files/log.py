@@ -5,14 +5,14 @@ Where it runs: the driver lists files, workers read ranges.
 A position's place is ``{"files": {name: [done, size]}, "gone": events, "removed": files, "unread":
 number, "home": folder}``: how far each file was read, in bytes; about how many events were in files
 that were read and no longer exist, and what identifies these (`removed`); the number of files that
-were listed and not begun; and, of a relative path, the folder that it was relative to at first.
+were listed and not begun; and, for a relative path, the folder that it was first relative to.
 
 The invariants:
 
-* A file does not change once it is there: one whose size differs from that of the first listing
+* A file does not change once it exists: one whose size differs from that of the first listing
   ends the run, before anything more of it is read.
-* A file that was read to its end may be removed.  Its name stays read, in case that it was only
-  temporarily missing; the newest `FILES_MAX` of them do.  One removed earlier ends the run.
+* A file that was read to its end may be removed.  Its name remains marked as read, in case it was
+  only temporarily missing; the newest `FILES_MAX` of them do.  One removed earlier ends the run.
 * A file's name is its absolute path; of a relative path, the one it had in the first such folder.
   So a file stays read if the application's folder, with its files, is moved or copied.
 * Each file is a partition, from when it is listed until it is read to its end: so files of one

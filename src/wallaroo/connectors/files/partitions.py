@@ -26,7 +26,7 @@ UNITS = {"hour": timedelta(hours=1), "day": timedelta(days=1)}
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One level of folders: its name, its column, and the form of a time."""
+    """One level of folders: its name, its column and its time format."""
 
     name: str
     column: str
@@ -47,7 +47,10 @@ class Level:
 
 
 class Partitions:
-    """The levels of folders of some columns; raises ValueError if they are impossible."""
+    """The levels of folders of some columns.
+
+    Raises ValueError if they are impossible.
+    """
 
     def __init__(self, partition_by: Sequence[str], columns: Mapping[str, Any]):
         self.levels = tuple(_level(one, columns) for one in partition_by)

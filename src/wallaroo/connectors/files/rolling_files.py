@@ -1,4 +1,6 @@
-"""The content of parts: lines, or rows by folder as Parquet, JSON lines or CSV.
+"""The content of parts: lines, or rows in Parquet, JSON or CSV.
+
+Rows are divided by folder.
 
 It imports Arrow.
 """

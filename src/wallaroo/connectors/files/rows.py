@@ -2,7 +2,7 @@
 
 The result of an encoder is checked against the columns and packed in the worker, and unpacked by
 the committer.  Rows of plain values are packed together, as a stream of Arrow: the first output
-holds them all, and the others are empty.  Any other row is pickled by itself.
+holds them all, and the others are empty.  Any other row is pickled separately.
 
 Where it runs: workers and driver; pure.
 """
@@ -115,7 +115,7 @@ class RowPack:
 
     def _packed(self, rows: list[tuple[Any, ...]]) -> list[bytes]:
         if len(rows) >= TOGETHER_MIN:
-            with suppress(ValueError, arrow().ArrowException):  # too much text for a column, say
+            with suppress(ValueError, arrow().ArrowException):  # such as too much text for a column
                 return _stream(from_rows(rows, schema_of(self._columns)))
         return [pickle.dumps(row, pickle.HIGHEST_PROTOCOL) for row in rows]
 
@@ -193,7 +193,7 @@ def _several(getter: Any, names: tuple[str, ...]) -> Callable[[Any], tuple[Any, 
 def _check_of(kind: Any, is_finite: bool) -> Callable[[Any], Any]:
     """Return a function that raises for a value that does not fit an Arrow type.
 
-    Arrow alone would cut off fractions, and make an infinity of a number that is too large.
+    Arrow alone would truncate fractions, and turn a number that is too large into infinity.
     """
     check_of = partial(_check_of, is_finite=is_finite)
     types = arrow().types
@@ -419,7 +419,7 @@ def _opened(stream: bytes) -> Any:
 
 
 def each_row(outputs: Iterable[bytes | memoryview]) -> Iterator[Any]:
-    """Yield the rows of staged outputs as tuples, and what else they are."""
+    """Yield the rows of staged outputs as tuples, with their other properties."""
     for change in _unpacked(outputs):
         if type(change) is bytes:
             yield from zip(*(column.to_pylist() for column in _opened(change)), strict=True)

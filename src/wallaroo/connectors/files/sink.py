@@ -26,11 +26,11 @@ class RollingSinkConfig(QueuedSinkConfig):
     of it is ``roll_s`` old, and when the run stops; it appears whole and never changes.  Until then
     output waits in the outbox.  Read ``part-*``, in order of name.
 
-    Without ``columns`` an output is a line (JSON lines, say), in ``part-*.jsonl``, or ``.jsonl.gz``
-    with ``compress``.  With ``columns``, names and Arrow's types (``{"word": "string", "total":
-    "int64"}``, or a ``pyarrow.DataType``), files are Parquet, or of another ``form``, ``"csv"`` or
-    ``"lines"`` (JSON): the encoder returns a dict, a dataclass or a tuple, or there is no encoder
-    and events are that.
+    Without ``columns`` an output is a line (for example JSON lines), in ``part-*.jsonl``, or
+    ``.jsonl.gz`` with ``compress``.  With ``columns``, names and Arrow's types (``{"word":
+    "string", "total": "int64"}``, or a ``pyarrow.DataType``), files are Parquet, or of another
+    ``form``, ``"csv"`` or ``"lines"`` (JSON): the encoder returns a dict, a dataclass or a tuple,
+    or there is no encoder and events already have this form.
 
     ``partition_by`` writes rows into folders in Hive's style, ``dt=2026-01-02/hour=13/country=de``:
     columns, or times in UTC of one, ``("dt(at)", "hour(at)", "country")``; there are ``year``,

@@ -1,6 +1,6 @@
 """FilesSourceConfig: the lines or rows of many files, on disks or S3.
 
-Where it runs: the configuration travels; the driver lists files, workers read them.
+Where it runs: the configuration is pickled; the driver lists files, workers read them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """FunctionSinkConfig: outputs handed to a user's function, at least once, in order.
 
-Where it runs: the configuration travels; its writer runs in workers, its committer and the function
+Where it runs: the configuration is pickled; writers run in workers, the committer and the function
 in the driver, in a thread of the sink's own.
 
 The invariants are those of ``sinks/queued/at_least_once.py``.
@@ -85,9 +85,9 @@ class FunctionSinkConfig(QueuedSinkConfig):
     ``function`` gets them (bytes) in order, each at least once.  It runs in the driver, one call at
     a time, with at most ``batch`` outputs; its result is ignored.  When it raises, it is called
     again with the same outputs, after ``backoff_s``, then twice as long, up to 30 s; after
-    ``retries`` of them in a row the run ends, and the next one continues with what waits (``None``:
-    it is retried without end).  After a crash the outputs of the batch in hand may come again: make
-    the function idempotent, or let it recognise what it has seen.
+    ``retries`` of them in a row the run ends, and the next one continues with the waiting outputs
+    (``None``: it is retried without end).  After a crash the outputs of the current batch may be
+    passed again: make the function idempotent, or let it recognise duplicates.
 
     ``name`` names the sink in errors and tables; by default it is the function's own name, which
     also identifies a sink without a name.

@@ -48,7 +48,10 @@ SHOWN_MAX = 200  # characters of a response body that errors show
 
 
 class AnswerError(DeliveryError):
-    """An answer other than success.  ``retry_after_s`` is the delay that the server asks for."""
+    """An answer other than success.
+
+    ``retry_after_s`` is the delay that the server asks for.
+    """
 
     def __init__(self, status: int, words: str, retry_after_s: float = 0.0):
         is_transient = status in TRANSIENT or status >= 500
@@ -57,7 +60,10 @@ class AnswerError(DeliveryError):
 
 
 class FinalAnswer(HTTPResponse):
-    """An answer after informational ones (RFC 9110, 15.2): the library passes over 100 alone."""
+    """An answer after informational ones (RFC 9110, 15.2).
+
+    The library itself only skips 100.
+    """
 
     def _read_status(self) -> tuple[str, int, str]:
         version, status, reason = super()._read_status()  # type: ignore[misc]  # not public
@@ -146,7 +152,7 @@ def _begin_of(answer: urllib3.BaseHTTPResponse, *, is_shown: bool) -> bytes:
     body = b""
     with contextlib.suppress(DecodeError):
         body = answer.read(READ_MAX if is_shown else DRAINED_MAX, decode_content=is_shown)
-        answer.read(1, decode_content=is_shown)  # raises if the answer was cut off
+        answer.read(1, decode_content=is_shown)  # raises if the answer is incomplete
     answer.close()  # no effect on a connection whose answer has been read
     answer.release_conn()
     return body
@@ -222,7 +228,7 @@ def _is_transient(error: Exception) -> bool:
     if isinstance(error, DeliveryError):
         return error.is_transient
     cause = error.args[0] if isinstance(error, SSLError) and error.args else None
-    is_cut = isinstance(cause, ssl.SSLError) and is_cut_off(cause)  # the server is restarting, say
+    is_cut = isinstance(cause, ssl.SSLError) and is_cut_off(cause)  # the server may be restarting
     return is_cut or not isinstance(error, SSLError)
 
 

@@ -103,8 +103,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _refuse(self, status: HTTPStatus) -> None:
         """Answer, and close the connection without the request's body.
 
-        What comes of that is dropped for a while: the system would answer it with a reset, at which
-        a client that is still sending does not see the answer.
+        The rest of the request is read and dropped for a while: otherwise the system would send a
+        reset, and a client that is still sending would not see the answer.
         """
         self.close_connection = True
         self._answer(status)
@@ -138,7 +138,7 @@ class _Handler(BaseHTTPRequestHandler):
         length = int(self.headers["Content-Length"])
         self._visitor.within(REQUEST_S_MAX + length / BODY_BYTES_PER_S_MIN)
         body = self.rfile.read(length)
-        if len(body) < length:  # the client has left
+        if len(body) < length:  # the client has disconnected
             self.close_connection = True
             return
         self._visitor.within(math.inf)

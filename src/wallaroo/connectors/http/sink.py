@@ -27,7 +27,7 @@ JSON_LINES = "application/x-ndjson"
 class HTTPSinkConfig(QueuedSinkConfig):
     """A sink that sends outputs to ``url``, in order; at least once.
 
-    One request is made at a time.  It carries one output, or up to ``batch`` of them, each on a
+    One request is made at a time.  It contains one output, or up to ``batch`` of them, one per
     line.  Its header ``Idempotency-Key`` is the commit's id and the output's number in it, and is
     the same whenever that request is retried: a server that remembers keys sees each output once.
 
@@ -36,11 +36,11 @@ class HTTPSinkConfig(QueuedSinkConfig):
     after the time in ``Retry-After``, up to an hour; after ``retries`` of them in a row the run
     ends (``None``: without end).  Output waits meanwhile.  Any other answer is a refusal: with
     ``on_refused="stop"`` the run ends.  With ``"skip"`` the outputs of a refused request are sent
-    again one by one, and those that are refused then are logged and dropped.
+    again one by one, and those that are refused again are logged and dropped.
 
-    ``headers`` are sent along (``Authorization``, say).  ``https://`` verifies the server by the
-    system's authorities, or those of ``tls``.  Redirects are not followed.  Needs urllib3 where the
-    driver runs.
+    ``headers`` are added to each request (for example ``Authorization``).  ``https://`` verifies
+    the server by the system's authorities, or those of ``tls``.  Redirects are not followed.  Needs
+    urllib3 where the driver runs.
     """
 
     kind: ClassVar[str] = "http"

@@ -17,8 +17,8 @@ class HTTPSourceConfig(ServerSourceConfig[Event]):
     """A server on ``host:port`` for POST requests to ``path``; at least once.
 
     A body is a payload; with ``lines`` each of its lines that is not empty.  The response is 204
-    when everything is on disk.  Any other response, or none, means: send again; what was stored
-    comes twice then.  503: it is not on disk yet, as the backlog is at its bound.
+    when everything is on disk.  After any other response, or none, send again; requests that were
+    stored are then duplicated.  503: it is not on disk yet, as the backlog is at its bound.
 
     With ``token`` requests need ``Authorization: Bearer <token>``.  Bodies larger than ``max_size``
     are refused (413).  Port 0 picks a free port.  For TLS set ``tls``, or put a proxy in front.

@@ -6,7 +6,7 @@ open a Kafka source or sink.
 The invariant: no Python code runs in a thread of librdkafka.  Its administration client calls
 Python from such a thread; if the garbage collector frees another client in that thread, the process
 dies (confluent-kafka-python, pull request 2129).  A consumer's blocking calls answer the same
-queries, but for topics' ids (`wallaroo.connectors.kafka.topic_ids`).
+queries, except for topics' ids (`wallaroo.connectors.kafka.topic_ids`).
 """
 
 from __future__ import annotations

@@ -4,17 +4,17 @@ Where it runs: driver, in the committer's thread.
 
 The invariants, for ``delivery="exactly-once"``:
 
-* A batch is one transaction; batches that wait, after an outage say, share one.  The same
+* A batch is one transaction; batches that wait, for example after an outage, share one.  The same
   transaction commits the offset of a consumer group that belongs to this checkpoint and sink: the
   last batch's number plus one, with the commit's id as metadata.  Recovery reads it back; so it
-  knows of every transaction whether it was committed, even if its confirmation never came.
+  knows whether each transaction was committed, even if its confirmation never arrived.
 * The transactional id belongs to the checkpoint and the sink.  A newer session fences older ones
   before its first transaction: the broker refuses the records of a forgotten process.  A session
   that finds a commit in the ledger postpones fencing until it has output: its committer refuses an
   older copy of the checkpoint first, which must not end the run of the original.  A late request of
   a session that this run abandoned may fence its successor (``connectors/kafka/fencing.py``).
-* librdkafka's `send_offsets_to_transaction` ignores its timeout: it may never return if the
-  group's coordinator was lost in the transaction (its issue 5456).  No session can end that; so the
+* librdkafka's `send_offsets_to_transaction` ignores its timeout: it may never return if the group's
+  coordinator was lost in the transaction (its issue 5456).  A session cannot end that, so the
   committer abandons the session and opens another one, which fences it.
 * Brokers forget the offsets of a group without members after ``offsets.retention.minutes`` (seven
   days unless configured otherwise).  The outbox's own record of deliveries covers that, except for
@@ -307,7 +307,7 @@ class TransactionalSession(KafkaSession):
         self._begun_time = 0.0  # the same (unix): a clock that passes while a machine sleeps
 
     def _fence(self) -> None:
-        """Fence earlier sessions; find the newest commit that they have left."""
+        """Fence earlier sessions; find their newest commit."""
         self._is_settled = False
         self._producer.init_transactions(self._timeouts.answer_s)
         self._is_settled = True

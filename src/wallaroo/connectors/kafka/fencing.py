@@ -1,4 +1,6 @@
-"""Fences of a sink's sessions: by another process, or by a late request of this one.
+"""Fencing of a sink's sessions.
+
+A session is fenced by another process, or by a late request of this one.
 
 Where it runs: driver; pure.  The system is called by one thread at a time, or by one that
 hangs and the one that replaced it.

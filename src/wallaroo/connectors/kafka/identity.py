@@ -5,10 +5,10 @@ Where it runs: driver; pure.
 The invariants:
 
 * A topic that was created again (it has another id) is never continued at an offset of the earlier
-  one: it begins at its beginning, or the run fails.
+  one: it is read from its beginning, or the run fails.
 * A loss of unprocessed offsets fails the run with their number, or is skipped and reported with it.
-* A topic that the source no longer reads keeps its offsets: it resumes there if it is put back.  It
-  is not compared meanwhile.
+* A topic that the source no longer reads keeps its offsets: it resumes there if it is added again.
+  It is not compared meanwhile.
 * Brokers that have just started may not know topics, or their last records, for a moment: such a
   loss counts only once it has lasted (`TopicLoss.is_certain`).
 """
@@ -103,7 +103,7 @@ def settled(position: Position, taken: Sequence[TopicLoss], now: Topics) -> Posi
 def added(position: Position, now: Topics) -> Flat:
     """Return where partitions of new topics begin, if that is not at offset 0.
 
-    A topic of a pattern may have been created since: what is gone of it is a loss.
+    A topic of a pattern may have been created since: records already removed from it are a loss.
     """
     new = set(now.wanted) - position.place.keys()
     return {place: offset for place, offset in now.first.items() if offset and place[0] in new}

@@ -28,7 +28,10 @@ Headers = tuple[tuple[str, bytes | None], ...] | dict[str, bytes | None]
 
 
 class KafkaOutput(NamedTuple):
-    """One record for Kafka.  An encoder may return it, or a shorter tuple, or the value alone."""
+    """One record for Kafka.
+
+    An encoder may return it, a shorter tuple, or the value alone.
+    """
 
     value: bytes | str | None  # None: a tombstone, which deletes the key in a compacted topic
     key: bytes | str | int | None = None

@@ -8,9 +8,9 @@ new one would connect and query first, which takes several times as long.
 
 The invariant: `read` yields exactly the records of the partition with ``start <= offset < end``, in
 order of offset.  A range ends by position, not by count: transaction markers, aborted records and
-compaction take offsets for which no record comes.  The end is reached by a record at or after it,
-or by the client's notice that it has come to the partition's end.  Records of a former partition
-that a reassigned consumer still returns are dropped.
+compaction leave offsets without a record.  The end is reached by a record at or after it, or by the
+client's notice of the partition's end.  Records of a former partition that a reassigned consumer
+still returns are dropped.
 """
 
 from __future__ import annotations
@@ -45,13 +45,16 @@ UNUSED_S = 10.0  # then a partition's consumer is closed if another partition ne
 # Consumers for all other partitions.  One is read, the next one fetches; an empty fetch of the
 # others may be under way, for which the next partition would have to wait.
 TURNING_MAX = 4
-# They fetch for one range at a time: what follows it is dropped.
+# They fetch for one range at a time: records after it are dropped.
 TURNING = {"fetch.wait.max.ms": 5, "queued.max.messages.kbytes": 4 * 1024}
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """One partition as a reader sees it.  ``options`` are sorted pairs, so that it can be a key."""
+    """One partition as a reader sees it.
+
+    ``options`` are sorted pairs, so that it can be a key.
+    """
 
     brokers: str
     topic: str

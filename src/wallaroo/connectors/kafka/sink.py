@@ -1,6 +1,6 @@
 """KafkaSinkConfig: outputs as records of a Kafka topic.
 
-Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
+Where it runs: the configuration is pickled; writers run in workers, the committer in the driver.
 Only the driver connects to the brokers.
 """
 

@@ -1,7 +1,7 @@
 """KafkaSourceConfig: the records of Kafka topics as events.
 
-Where it runs: the configuration travels; the driver queries the brokers for offsets, workers read
-the records.  Neither the driver's disk nor its network carries them.
+Where it runs: the configuration is pickled; the driver queries the brokers for offsets, workers
+read the records.  Neither the driver's disk nor its network carries them.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ class KafkaSourceConfig(SourceConfig[Event]):
     ``topic`` is one, several, or ``^pattern``: all whose names match.
 
     ``brokers`` is ``"host:9092,..."`` or a sequence of such texts or ``(host, port)`` pairs.  The
-    decoder is called with a record's value (records without one are passed over), or with a
+    decoder is called with a record's value (records without one are skipped), or with a
     `wallaroo.sources.KafkaRecord` if ``with_metadata`` is true.
 
     ``start`` is for an application without a commit: ``"earliest"``, ``"latest"``, a time (an aware
     datetime), offsets (``{partition: offset}``, or ``{topic: {partition: offset}}``), or
-    ``"stored"``: the offsets of the consumer group ``group``.  From then on offsets
-    live in the application's commits; they are published to ``group`` (``wallaroo-<name>`` by
-    default, ``""``: not at all) for monitoring.  ``on_data_loss`` applies if records that were not
-    processed yet are gone, or a topic was created again: ``"stop"``, or ``"skip"``, which reports
-    how many are skipped.  With ``until_now`` the source ends at the ends of the topics when the run
-    begins.  ``options`` are librdkafka's, for TLS, SASL and tuning.  Needs confluent-kafka.
+    ``"stored"``: the offsets of the consumer group ``group``.  From then on offsets live in the
+    application's commits; they are published to ``group`` (``wallaroo-<name>`` by default, ``""``:
+    not at all) for monitoring.  ``on_data_loss`` applies if unprocessed records were removed, or a
+    topic was created again: ``"stop"``, or ``"skip"``, which reports how many are skipped.  With
+    ``until_now`` the source ends at the ends of the topics when the run begins.  ``options`` are
+    librdkafka's, for TLS, SASL and tuning.  Needs confluent-kafka.
 
     In the API of 2017, ``KafkaSourceConfig(topic, brokers, log_level, decoder)``, it gets its
     pipeline's name; the log level is not used.

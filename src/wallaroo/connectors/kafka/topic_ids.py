@@ -1,4 +1,4 @@
-"""The topic ids assigned by Kafka's brokers, and a user's rights on topics.
+"""Kafka topic ids and a user's rights on topics.
 
 Where it runs: driver.
 

@@ -1,4 +1,4 @@
-"""Rows and deletions for tables: staged bytes, and groups of them as Arrow tables.
+"""Rows and deletions for tables, as staged bytes and Arrow tables.
 
 Where it runs: workers pack, the driver unpacks; pure.
 """
@@ -21,7 +21,7 @@ Values = tuple[Any, ...]
 
 
 class ChangePack(RowPack):
-    """The packing of rows, and of deletions if the table has a key."""
+    """The packing of rows, and of deletions for tables with a key."""
 
     def __init__(self, columns: dict[str, Any], key: tuple[str, ...]):
         super().__init__(columns)

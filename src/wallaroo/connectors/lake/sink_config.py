@@ -1,6 +1,6 @@
 """LakeSinkConfig: the options that sinks of table formats have in common.
 
-Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
+Where it runs: the configuration is pickled; writers run in workers, the committer in the driver.
 """
 
 from __future__ import annotations

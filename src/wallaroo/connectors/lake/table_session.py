@@ -3,10 +3,11 @@
 Where it runs: driver, in the committer's thread.
 
 The invariant: the transaction that adds a group's rows also records, in the table, the commit that
-the group ends with.  A session reads that record when it is opened, and skips what it covers; a
-transaction that is based on an older record fails.  So a group is in the table once, even if the
-answer to its transaction was lost, or another driver wrote it meanwhile.  The record is also the
-table's ledger: without the commit of output that has left, it is an older copy or another table.
+the group ends with.  A session reads that record when it is opened, and skips the commits it
+covers; a transaction that is based on an older record fails.  So a group is in the table once, even
+if the answer to its transaction was lost, or another driver wrote it meanwhile.  The record is also
+the table's ledger: if it lacks a commit whose output was sent, the table is an older copy or a
+different one.
 """
 
 from __future__ import annotations

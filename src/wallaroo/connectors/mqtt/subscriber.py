@@ -2,11 +2,12 @@
 
 Where it runs: feeder processes.  It imports paho-mqtt, which is optional.
 
-A broker that has lost the session (one without persistence that restarted, another one under the
-address) has lost the messages that waited in it: it is reported, as their number is not known.
+A broker that has lost the session (after a restart without persistence, or because another broker
+has the address) has lost the messages that waited in it: this is reported, as their number is not
+known.
 
 The broker sends a bounded number of messages ahead of acknowledgements (MQTT's inflight messages),
-so that what waits is bounded and the client's thread never blocks.
+so that the waiting messages are bounded and the client's thread never blocks.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Subscriber:
         self._client.reconnect_delay_set(1, RETRY_S_MAX)
 
     def run(self) -> None:
-        """Accept messages and reconnect.  Raises PeerError for what is permanent."""
+        """Accept messages and reconnect.  Raises PeerError for permanent errors."""
         self._inbox.is_away = True
         self._client.connect_async(self._config.host, self._config.port, keepalive=KEEP_ALIVE_S)
         self._client.loop_forever(retry_first_connection=True)

@@ -100,7 +100,7 @@ def server_of(config: NATSSourceConfig[Any] | NATSSinkConfig, user: str) -> Serv
 
 
 async def connected(server: Server) -> Any:
-    """Connect; the client does not connect again by itself.  Raises one of its errors."""
+    """Connect; the client does not reconnect automatically.  Raises one of its errors."""
     addresses = addresses_of(server.url)
     *others, last = random.sample(addresses, len(addresses))  # as the client does
     for address in others:

@@ -34,7 +34,7 @@ Answer = TypeVar("Answer")
 
 
 class EventLoop:
-    """An event loop in its own thread that runs coroutines for another thread.
+    """An event loop that runs another thread's coroutines in its own thread.
 
     It runs as long as the session, so that the client answers its server's pings while there is no
     output.
@@ -76,7 +76,10 @@ class EventLoop:
 
 
 class StreamPublisher:
-    """One connection in an event loop's thread; `publish_async` loses answers that are errors."""
+    """One connection in an event loop's thread.
+
+    The client's `publish_async` is not used: it loses error answers.
+    """
 
     def __init__(self, client: Any, sink: str, config: NATSSinkConfig):
         self._client = client
@@ -94,7 +97,7 @@ class StreamPublisher:
         await self._client.subscribe(f"{self._inbox}.*", cb=self._note)
 
     async def require_stream(self) -> None:
-        """Raise DeliveryError if no stream takes the subject, as far as the server says so."""
+        """Raise DeliveryError if the server reports that no stream accepts the subject."""
         if self._config.subject:
             refusal = await self._unanswered(self._config.subject, LOOK_S)
             if not refusal.is_transient:

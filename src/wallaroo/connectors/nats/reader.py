@@ -8,11 +8,11 @@ The invariants:
 * A message is acknowledged when its number is not above the last one on disk, never before, however
   often it was delivered.
 * In a stream whose numbers have no gaps of their own, a number that is missing after the last one
-  read, and below those that the stream holds, was lost: it is counted or refused, never passed
-  over.
-* The message that was read last is delivered once more by the next consumer, unless it was removed.
-  If the stream stored it at another time, it is another one: the stream is an older copy that has
-  grown since, or a server took over that had lost messages, and the stream is refused.
+  read, and below those that the stream holds, was lost: it is counted or refused, never skipped
+  silently.
+* The next consumer delivers the last message read once more, unless it was removed. If the stream
+  stored it at another time, it is a different message: the stream is an older copy that has grown
+  since, or a server that had lost messages took over, and the stream is refused.
 * A stream that keeps messages for its consumers is never without one of ours after the first
   connection (``interest``), or keeps them without (``workqueue``, which allows one at a time).
 """
@@ -56,7 +56,10 @@ TOO_LARGE = "Message Size Exceeds MaxBytes"  # the rest of the request's byte li
 
 
 class StreamPosition(NamedTuple):
-    """The place after a message: its number, its time, and the stream's creation time."""
+    """The position after a message.
+
+    It has the message's number and time, and the stream's creation time.
+    """
 
     created: str
     sequence: int
@@ -64,7 +67,7 @@ class StreamPosition(NamedTuple):
 
 
 class LostError(ConnectionError):
-    """The error of a connection or consumer that can no longer be used."""
+    """Error of a connection or consumer that is no longer usable."""
 
 
 class Acknowledgements:

@@ -29,7 +29,8 @@ class NATSSinkConfig(QueuedSinkConfig):
     payload, or ``(payload, subject)``; ``subject`` is that of outputs without one.  An output is
     done when the server has stored it; one that was unconfirmed when a process died or a connection
     broke is published again, with the same ``Nats-Msg-Id``: the stream drops it if the first one
-    came within its ``duplicate_window`` (two minutes, unless the stream is configured otherwise).
+    arrived within its ``duplicate_window`` (two minutes, unless the stream is configured
+    otherwise).
 
     A stream has to accept the subjects; with ``stream`` it has to be this one.  ``url`` is
     ``nats://[user:password@]host:port``, ``tls://``, or several, separated by commas; a password is

@@ -23,15 +23,15 @@ class NATSSourceConfig(SourceConfig[Event]):
     All of it is read, or the messages of ``subject`` (which may have wildcards).  A message's
     number in the stream is stored with it; reading continues after it.  The decoder gets
     a message's payload; without one, events are `NATSMessage`.  ``start`` is the number that an
-    application without a commit begins with; ``None``: what comes from now on.
+    application without a commit begins with; ``None``: messages from now on.
 
     A stream that keeps messages until they are acknowledged (its retention is ``workqueue`` or
     ``interest``) is read from its beginning through a durable consumer, whose name begins with
     ``consumer`` (``wallaroo-<name>``; one application, one name), and a message is acknowledged
-    when it is on disk.  Any other stream has to keep what was not read yet: if retention or a
+    when it is on disk.  Any other stream has to keep unread messages: if retention or a
     purge removes messages before they are read, the run ends with their number, or, with
     ``on_data_loss="skip"``, continues without them and counts them.  With ``subject``, and in a
-    stream that limits the messages of a subject, numbers that are missing show no loss.
+    stream that limits the messages of a subject, missing numbers do not indicate a loss.
 
     ``url`` is ``nats://[user:password@]host:port``, ``tls://``, or several, separated by commas;
     a password is percent-encoded.  ``credentials`` is a ``.creds`` file.  The stream must exist.

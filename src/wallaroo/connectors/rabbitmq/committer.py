@@ -1,8 +1,8 @@
 """Delivery of committed batches to RabbitMQ.
 
 The invariants are those of ``sinks/queued/at_least_once.py``: a slice is done when the server has
-confirmed all of its messages.  What follows a message that it has not accepted is published one by
-one, so that nothing overtakes it again.
+confirmed all of its messages.  Messages after one that it has not accepted are published one by
+one, so that none overtakes it again.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Where it runs: feeder processes.  It imports pika, which is optional.
 
 The invariants:
 
-* Messages go to the inbox in the order of their delivery tags, so what is stored is a run of tags
-  from the first on, and one acknowledgement covers all of them.
+* Messages go to the inbox in the order of their delivery tags, so the stored messages have
+  consecutive tags from the first on, and one acknowledgement covers all of them.
 * The thread never waits for room in the inbox: heartbeats continue.  The waiting messages are
   bounded by the prefetch count.
 """

@@ -2,9 +2,9 @@
 
 Where it runs: driver, in the committer's thread.  It imports pika, which is optional.
 
-The invariant: `publish` returns when the server has confirmed every message that it was given, and
-raises if it has not; `confirmed` then counts those before the first one that it has not.  The
-server refuses at once, and confirms what is on disk: every answer is waited for.
+The invariant: `publish` returns when the server has confirmed every message passed to it, and
+raises otherwise; `confirmed` then counts those before the first unconfirmed one.  The server
+refuses at once, and confirms messages that are on disk; `publish` waits for every answer.
 
 The connection is served in the thread only during a wait; so it has no heartbeats, and a server
 that does not answer is detected by the timeout of a confirmation.
@@ -38,7 +38,7 @@ class Message(NamedTuple):
 
 
 class NotAcceptedError(DeliveryError):
-    """A message that the server temporarily refuses, such as for a full queue."""
+    """A message refused for now, for example because of a full queue."""
 
     def __init__(self) -> None:
         super().__init__("the server did not accept a message", True)

@@ -18,10 +18,10 @@ class RabbitMQSourceConfig(SourceConfig[Event]):
     """A consumer of a queue; at least once.
 
     The decoder gets a message's body.  A message is acknowledged when it is on disk; the server
-    sends at most ``prefetch`` messages ahead of that.  What was stored and not acknowledged when a
-    process died is delivered again.  ``url`` is ``amqp://user:password@host:port/vhost``,
-    ``amqps://`` with TLS.  The queue must exist; it is not declared.  Needs pika on the driver's
-    host.
+    sends at most ``prefetch`` messages ahead of that.  Messages that were stored but not
+    acknowledged when a process died are delivered again.  ``url`` is
+    ``amqp://user:password@host:port/vhost``, ``amqps://`` with TLS.  The queue must exist; it is
+    not declared.  Needs pika on the driver's host.
     """
 
     kind: ClassVar[str] = "rabbitmq"

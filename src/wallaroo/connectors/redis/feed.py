@@ -28,7 +28,10 @@ _log = logging.getLogger(__name__)
 
 
 class RedisFeed:
-    """The feed that continues from a position.  It waits for an unavailable server."""
+    """The feed from a position on.
+
+    It waits for an unavailable server.
+    """
 
     def __init__(self, config: RedisSourceConfig[Any], position: EntryPosition):
         self._config = config
@@ -41,8 +44,8 @@ class RedisFeed:
     def next_run(self) -> FrameRun:
         """Return entries that came.
 
-        Raises PeerError for what is not transient, and for a stream that is another one or has lost
-        entries.
+        Raises PeerError for errors that are not transient, and for a stream that was replaced or
+        has lost entries.
         """
         try:
             if not self._is_begun:

@@ -2,11 +2,12 @@
 
 Where it runs: driver; pure.
 
-The script writes outputs too.  The invariant: the ledger counts the outputs that were put, not
+The script writes outputs too.  The invariant: the ledger counts the outputs that were written, not
 those that were sent.  A script is one step to Redis, in its log and for its replicas too, but its
-commands may fail individually, as in MULTI: effects before a failure stay.  So the
-script writes the ledger first (if that fails, nothing is put), and sets it back to the number of
-outputs before the one that failed.  It does nothing if the ledger is not what the caller read.
+commands may fail individually, as in MULTI: effects before a failure stay.  So the script writes
+the ledger first (if that fails, no output is written), and sets it back to the number of outputs
+before the one that failed.  It does nothing if the ledger differs from the one that the caller
+read.
 """
 
 from __future__ import annotations

@@ -65,7 +65,10 @@ class StreamSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class EntryPosition:
-    """The place after an entry; ``read``: entries added up to it, None if unknown."""
+    """The position after an entry.
+
+    ``read``: entries added up to it, None if unknown.
+    """
 
     after: str
     read: int | None = None

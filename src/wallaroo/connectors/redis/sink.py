@@ -1,4 +1,4 @@
-"""RedisSinkConfig: outputs in a Redis stream, a hash or keys of their own, exactly once."""
+"""RedisSinkConfig: outputs in a stream, a hash or keys, exactly once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from wallaroo.steps.option_values import is_count
 
 @dataclass(frozen=True, slots=True)
 class RedisSinkConfig(QueuedSinkConfig):
-    """A sink that writes a stream, a hash or keys, in order, exactly once.
+    """A sink that writes a stream, a hash or keys, exactly once.
+
+    Outputs are written in order.
 
     For ``stream`` the encoder returns a dict of fields, or a value (bytes, str), which becomes the
     field ``value``.  For ``hash`` it returns ``(field, value)``; a value of None, or a
@@ -32,7 +34,7 @@ class RedisSinkConfig(QueuedSinkConfig):
     dict, a dataclass or a named tuple), which replaces the hash at its key; with ``value`` that
     field's value is set there instead.  `wallaroo.sinks.Delete` deletes the key.
 
-    A script puts a commit, several put a large one, with its identity and the number of outputs in
+    A script writes a commit (several a large one), with its identity and the number of outputs in
     the hash ``ledger``: as durable as the server is (``appendonly yes``, ``appendfsync always``).
     ``max_length`` keeps about that many entries of the stream.
 

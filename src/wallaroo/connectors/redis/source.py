@@ -22,11 +22,11 @@ class RedisSourceConfig(SourceConfig[Event]):
 
     ``url`` is ``redis://[[user]:password@]host:port/db``, ``rediss://`` with TLS.  Events are
     `RedisEntry`, or, with ``field``, that field's value, for the ``decoder``; an entry without it
-    is passed over.  ``start`` is an id (``"0"``: from the beginning) or ``"$"``, what comes from
-    now on; it applies to an application without a commit.  ``on_data_loss`` applies if entries
-    were removed before they were read, or the stream is not the one that was read (it was created
-    again, or restored from an older copy): the run ends (``"stop"``), or reading continues with
-    what is there (``"skip"``).  Needs redis.
+    is skipped.  ``start`` is an id (``"0"``: from the beginning) or ``"$"`` (entries from now on);
+    it applies to an application without a commit.  ``on_data_loss`` applies if entries were removed
+    before they were read, or the stream is not the one that was read (it was created again, or
+    restored from an older copy): the run ends (``"stop"``), or reading continues with the remaining
+    entries (``"skip"``).  Needs redis.
     """
 
     kind: ClassVar[str] = "redis"

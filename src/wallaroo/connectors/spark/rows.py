@@ -1,4 +1,4 @@
-"""Rows of Spark as payloads: pickled dicts, or record batches in Arrow's stream format.
+"""Spark rows as payloads: pickled dicts or Arrow streams.
 
 Where it runs: the feeder packs, workers unpack; pure.
 """
@@ -74,4 +74,4 @@ def _arrow() -> Any:
 
 
 record_batches: BatchDecoder[Any] = BatchDecoder(_unpacked, "record batches", is_pure=True)
-record_batches.__qualname__ = "record_batches"  # travels by reference, under the name it has here
+record_batches.__qualname__ = "record_batches"  # pickled by reference, under the name it has here

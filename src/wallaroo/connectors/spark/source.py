@@ -1,7 +1,9 @@
-"""SparkSourceConfig: the rows of a DataFrame of Spark, a stream or a table, as events.
+"""SparkSourceConfig: the rows of a Spark DataFrame as events.
 
-Where it runs: the configuration travels; the DataFrame is read by a Spark of its own, in a feeder
-process.  Nothing here needs PySpark.
+The DataFrame is a stream or a table.
+
+Where it runs: the configuration is pickled; the DataFrame is read by a Spark of its own, in a
+feeder process.  Nothing here needs PySpark.
 """
 
 from __future__ import annotations
@@ -23,17 +25,17 @@ FORMS = (ROWS, BATCHES)
 
 @dataclass(frozen=True, slots=True)
 class SparkSourceConfig(SourceConfig[Event]):
-    """A source of the rows of a DataFrame that Spark reads, exactly once.
+    """A source of the rows of a Spark DataFrame, exactly once.
 
     ``reader`` is called with a `pyspark.sql.SparkSession` and returns the DataFrame: of
-    ``spark.readStream``, whose rows come as they appear, or of ``spark.read``, whose rows are read
-    once, after which the source ends.  Each row is an event, a dict, or what ``decoder`` makes of
-    it (`wallaroo.serdes.row_decoder`).  With ``form="batches"`` an event is a
+    ``spark.readStream``, whose rows are read as they appear, or of ``spark.read``, whose rows are
+    read once, after which the source ends.  Each row is an event, a dict, or the result of
+    ``decoder`` (`wallaroo.serdes.row_decoder`).  With ``form="batches"`` an event is a
     ``pyarrow.RecordBatch`` of up to 8,192 rows, for vectorized steps.
 
     The DataFrame is read by a Spark of its own on this machine (``master``), with the settings of
     ``conf``, such as ``spark.jars.packages``.  A streaming DataFrame is read every ``every_s``
-    seconds; with ``until_now`` the source ends when what exists at its start was read.
+    seconds; with ``until_now`` the source ends when the rows that existed at its start were read.
     """
 
     kind: ClassVar[str] = "spark"

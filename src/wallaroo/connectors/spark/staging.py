@@ -1,10 +1,10 @@
-"""Rows that Spark has handed over, on disk until the spool has them.
+"""Rows from Spark on disk, until the spool has them.
 
 Where it runs: feeder processes.
 
 The invariant: a batch is written once.  Its file of marks (``STAGED``) is there, and on disk, when
-all of its rows are; from then on the rows are those of these files, whatever Spark would read
-again, and a row's number means the same in every process.
+all of its rows are; from then on the rows are those of these files, even if Spark would read
+others, and a row's number means the same in every process.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """TableSinkConfig: the options of sinks that write rows to a table.
 
-Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
+Where it runs: the configuration is pickled; writers run in workers, the committer in the driver.
 Only the driver connects to the database.
 """
 
@@ -18,7 +18,7 @@ from wallaroo.steps.option_values import names_twice
 
 
 class TableSinkConfig(QueuedSinkConfig):
-    """A sink that writes to a table, and each commit to a ledger."""
+    """A sink that writes a table and records commits in a ledger."""
 
     shown_options: ClassVar[str] = "table={0.table!r}"
     target_form: ClassVar[str] = "{0.table}"

@@ -1,6 +1,6 @@
 """TableSourceConfig: the options of sources that read a table by a column.
 
-Where it runs: the configuration travels; the driver queries the table's end, workers read it.
+Where it runs: the configuration is pickled; the driver queries the table's end, workers read it.
 """
 
 from __future__ import annotations

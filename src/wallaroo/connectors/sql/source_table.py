@@ -1,4 +1,4 @@
-"""An SQL table as a source, read by a column of growing numbers.
+"""An SQL table as a source, read by a growing column.
 
 Where it runs: the driver queries its end (`end`), workers read it (`read`).
 

@@ -2,12 +2,11 @@
 
 Where it runs: driver, in the committer's thread.
 
-The invariant: one transaction writes a batch's line in the ledger first, and then all its rows.
-The ledger's key is (sink, checkpoint, batch), so of two transactions for one batch the second
-finds the line: nothing is written twice, even if a connection broke while its COMMIT was on the way
-and it is unknown whether it arrived.  The line names the commit and keeps count and checksum: a
-line of *another* commit under the same number means that the checkpoint was rolled back or copied,
-and is an error.
+The invariant: one transaction writes a batch's line in the ledger first, and then all its rows. The
+ledger's key is (sink, checkpoint, batch), so of two transactions for one batch the second finds the
+line: nothing is written twice, even if a connection broke during its COMMIT and it is unknown
+whether that arrived.  The line names the commit and keeps count and checksum: a line of *another*
+commit under the same number means that the checkpoint was rolled back or copied, and is an error.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Backlog:
 
     @property
     def committed(self) -> int:
-        """Return the last batch up to which all output has left."""
+        """Return the last batch up to which all output was sent."""
         return next(iter(self._unsent)) - 1 if self._unsent else self.last
 
     def __bool__(self) -> bool:

@@ -1,19 +1,19 @@
 """The driver's side of a TCP sink.
 
-It hands committed batches to the egress and keeps track of what has left.
+It passes committed batches to the egress and tracks the output that was sent.
 
 The invariants:
 
 * A batch is handed to the egress at once, and listed as pending only if it is still unsent when the
   checkpoint is about to forget its commit.  Until then the commit has the tokens: if the driver
-  dies, ``recover`` hands the batch over again; the egress's own record states how much of it had
-  left.
+  dies, ``recover`` hands the batch over again; the egress's own record states how much of it was
+  sent.
 * Offsets are fixed by order alone (a batch begins where the one before it ended), so both runs mean
   the same bytes.
 * Nothing in the outbox is used, changed or removed before `outbox.look_into` has found it to belong
   to the checkpoint.
-* Output that left cannot be taken back: a rollback is followed only if nothing after its commit had
-  begun to leave.
+* Sent output cannot be taken back: a rollback is possible only if no output after its commit has
+  been sent.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class OutboxCommitter(SinkCommitter):
         self._list = PendingList(self._staging, config.is_durable)
         self._state = threading.Condition()
         self._backlog = Backlog(0, 0, NO_BATCH)
-        self._left = 0  # offset after the last byte that left
+        self._left = 0  # offset after the last byte sent
         self._reasons = Reasons()
         self._status = SinkStatus()
         self._egress: EgressProcess | None = None
@@ -101,7 +101,7 @@ class OutboxCommitter(SinkCommitter):
     def commit(self, commit: CommitId, tokens: Sequence[Any]) -> None:
         """Hand a committed batch over; do nothing for the same commit again.
 
-        Returns before the output left, and never waits for the egress.
+        Returns before the output is sent, and never waits for the egress.
         """
         egress = self._running()
         self._refuse_broken()
@@ -140,7 +140,7 @@ class OutboxCommitter(SinkCommitter):
             )
 
     def rollback(self, to: CommitId, tokens: Sequence[Any]) -> None:
-        """Forget what later commits staged; nothing of it has left."""
+        """Forget what later commits staged; none of it was sent."""
         self.check_rollback(to, tokens)
         lock = self._locked()
         try:
@@ -168,7 +168,7 @@ class OutboxCommitter(SinkCommitter):
             return self._status.copy()
 
     def close(self, drain_s: float) -> None:
-        """Wait at most ``drain_s`` until everything has left and is acknowledged, then stop.
+        """Wait at most ``drain_s`` until everything is sent and acknowledged, then stop.
 
         The rest stays in the outbox for the next run.  An egress whose receiver has not read
         everything continues alone until it has.  Closing again does nothing.

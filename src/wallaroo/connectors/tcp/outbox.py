@@ -5,7 +5,7 @@ Where it runs: driver, before a run begins; ``wallaroo sink skip``.  Reads only.
 The invariants:
 
 * Nothing in the outbox is trusted because of its name: its record and every pending file name a
-  checkpoint and a commit, and both have to belong to the checkpoint at hand.
+  checkpoint and a commit, and both have to belong to this checkpoint.
 * The pending files are one chain: the first begins where the last released batch ended, and each
   begins where the one before it ended.  A gap is committed output that would be lost.  Output
   after the last of them is named by retained commits.  Only output lost with its commits and its
@@ -55,7 +55,7 @@ class Outbox:
 
 
 def skip_command(staging: Path, batch: int) -> str:
-    """Return the command that gives a batch's output up."""
+    """Return the command that abandons a batch's output."""
     checkpoint = shlex.quote(str(staging.parent.parent))
     return f"wallaroo sink skip {checkpoint} {shlex.quote(staging.name)} --batch {batch}"
 
@@ -147,7 +147,7 @@ def _end_of_listed(
     except CheckpointError:
         if progress.last_batch < newest:
             raise
-    # its file is damaged, but the end of what was handed over is known
+    # its file is damaged, but the end of the output passed on is known
     handed = [b for b in _unlisted(history, newest, 0) if b.batch <= progress.last_batch]
     return progress.last_end - sum(batch.bytes for batch in handed)
 

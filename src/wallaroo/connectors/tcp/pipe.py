@@ -1,6 +1,6 @@
 """Messages between a committer and its egress, and from a resuming receiver.
 
-Where it runs: the configuration travels; each side has an end of the pipe.
+Where it runs: the configuration is pickled; each side has an end of the pipe.
 
 An egress is started with a configuration, then JSON lines pass in both directions.
 
@@ -108,7 +108,7 @@ class Pipe:
         """Return all complete messages that have arrived.
 
         At the end of the pipe ``has_ended`` becomes True: the other side may have died in the
-        middle of a message, and what it wrote before counts.
+        middle of a message, and the messages before it count.
         """
         try:
             while chunk := os.read(self.incoming, READ_BYTES):

@@ -12,7 +12,7 @@ The invariants:
 * An egress that answers no pings is named, then killed.  Its replacement is started after the
   killed one has ended, so two never write to one connection, and takes the connection over through
   the descriptor that this side holds.
-* `close` returns within its time plus ``STOP_S`` twice, whatever the egress does.  An egress that
+* `close` returns within its time plus ``STOP_S`` twice, even if the egress hangs.  An egress that
   still waits for its receiver is left running; it ends on its own (`ending`).
 """
 
@@ -166,8 +166,8 @@ class EgressProcess:
     def close(self, seconds: float) -> None:
         """Ask the egress to end; wait at most ``seconds`` until everything is acknowledged.
 
-        One that hangs is killed and replaced even now, because its exact place is known only with
-        its connection in hand.  One that waits for its receiver is left running.
+        One that hangs is killed and replaced even now, because its exact place is known only from
+        its connection.  One that waits for its receiver is left running.
         """
         self._intent.is_closing = True
         self.wake()
@@ -216,7 +216,7 @@ class EgressProcess:
     def _hand_over(self, child: Child) -> None:
         """Write as much as the pipe accepts; after everything else, the intent to close.
 
-        What an egress that has died did not read is handed to its replacement.
+        Messages that a dead egress did not read are passed to its replacement.
         """
         child.pipe.flush()
         while not child.pipe.has_output:

@@ -3,17 +3,18 @@
 Where it runs: egress (one writer, under the outbox's lock); the driver creates it once and
 reads it.
 
-The file states how far the output has left, and of which checkpoint it is.  It survives a SIGKILL
+The file states how far the output was sent, and for which checkpoint.  It survives a SIGKILL
 between any two instructions.
 
 The invariants:
 
 * The file is created before the sink's first commit, with the checkpoint's id.  It names the last
   commit passed to an egress: a checkpoint without that commit is another run's.
-* ``acked`` decides where the next egress resumes.  What a socket accepted and the other side's
-  kernel did not acknowledge may be lost with the connection, so ``accepted`` decides nothing.
-* ``begun_batch`` is written before the first byte of a batch is sent: output of later batches
-  never left.
+* ``acked`` decides where the next egress resumes.  Bytes that a socket accepted and the other
+  side's kernel did not acknowledge may be lost with the connection, so ``accepted`` decides
+  nothing.
+* ``begun_batch`` is written before the first byte of a batch is sent: output of later batches was
+  never sent.
 * Offsets count the bytes that a receiver gets since the checkpoint began.  Skipped output is not
   among them; pending files count it (``skipped`` is the difference).
 """
@@ -76,8 +77,8 @@ def read_progress(staging: Path) -> OutputProgress | None:
 def begin_progress(staging: Path, progress: OutputProgress, is_durable: bool) -> None:
     """Create the file, or replace its record, while no egress uses it.
 
-    A new file gets its name once it holds its first record: without an older record beside it, a
-    torn one could not be distinguished from damage.
+    A new file gets its name once it holds its first record: without an older record, a torn one
+    could not be distinguished from damage.
     """
     path = staging / NAME
     unfinished = path if path.exists() else temporary_name(path)

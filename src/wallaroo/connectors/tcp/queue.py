@@ -1,6 +1,6 @@
 """Committed batches as one stream of bytes, and the place in it.
 
-Where it runs: pure (reading staged output is the loader's business).
+Where it runs: pure (the loader reads staged output).
 
 An egress sends the batches in order.  Every byte of a sink's output has an *offset*, counted from
 the first byte the checkpoint ever committed.  ``offset`` is the next byte to hand to the socket.

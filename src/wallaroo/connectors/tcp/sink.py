@@ -19,18 +19,18 @@ from wallaroo.user_code.references import load
 class TCPSinkConfig(SinkConfig):
     """A sink that sends outputs to one TCP receiver, in order.
 
-    The receiver is at ``host:port``; framing is the encoder's business.  The application connects
+    The receiver is at ``host:port``; framing is done by the encoder.  The application connects
     to it and retries every 250 ms while it is unavailable; nothing is dropped meanwhile, output
     waits in the outbox.  A receiver that stays up gets everything in order: once while the driver
     or the egress survives, at least once if both die in the same instant or a connection breaks;
     then the next connection begins with the first output that its kernel had not acknowledged.  If
-    the *receiver* dies, what its kernel had acknowledged and it had not read is lost.
+    the *receiver* dies, bytes that its kernel had acknowledged but it had not read are lost.
     ``resume=True`` is exactly once in all cases, with a receiver that reports how many bytes it has
     (``wallaroo receive --resume``; see docs/connectors/tcp.md).
 
     With ``tls=TLS(ca="receivers.pem")`` the connection is encrypted, and the receiver has to show a
-    certificate for ``host`` that one of these signed.  If the egress dies, an encrypted
-    connection ends with it, and output may come again.
+    certificate for ``host`` that one of these signed.  If the egress dies, an encrypted connection
+    ends with it, and output may be sent again.
 
     ``port`` may be text, as ``tcp_parse_output_addrs`` returns it.
     """

@@ -2,15 +2,15 @@
 
 Where it runs: ``wallaroo sink skip``, while no run holds the checkpoint.
 
-A skip gives output up explicitly, so that a run can continue.
+A skip abandons output explicitly, so that a run can continue.
 
 The invariants:
 
-* Only output that cannot be sent is skipped.  If the commit that made it is still retained, its
-  pending file is written again instead, and nothing is lost.
+* Only output that cannot be sent is skipped.  If its commit is still retained, its pending file is
+  written again instead, and nothing is lost.
 * A skip replaces a whole batch and states how much is lost.  Receivers never get a part of it from
-  then on: their count of bytes continues where the batch began.  A receiver that resumes and holds
-  more than that has to be cut back to it, and the sink waits until it is.
+  then on: their count of bytes continues where the batch began.  A resuming receiver that holds
+  more than that has to be truncated to it, and the sink waits until it is.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def skip_batch(
     ``tokens`` is empty if the commit is not retained.  ``history`` has the tokens of retained
     commits: those whose output waits are listed first.
 
-    Raises CheckpointError, with nothing skipped or restored, if the output can be sent, has left,
-    or is not there.
+    Raises CheckpointError, with nothing skipped or restored, if the output can be sent, was sent,
+    or is missing.
     """
     try:
         lock = lock_file(staging / "lock")

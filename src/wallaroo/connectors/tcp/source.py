@@ -22,8 +22,8 @@ class TCPSourceConfig(SourceConfig[Event]):
     ``framing="length"``: each client sends frames, a header of the decoder's ``header_length``,
     read by its ``length_fmt``, then the payload.  ``framing="lines"``: each client sends lines that
     end with ``\n`` or ``\r\n``; the decoder gets a line without its end, empty ones too, and its
-    header does not matter.  What follows the last newline is a line, too, if the client then closes
-    its connection in an orderly way.
+    header does not matter.  The text after the last newline is a line, too, if the client then
+    closes its connection in an orderly way.
 
     A frame or line larger than ``max_size`` closes its connection.  Nothing is acknowledged to the
     sender.  With ``tls=TLS(certificate=..., key=...)`` only TLS connections are accepted.  Port 0

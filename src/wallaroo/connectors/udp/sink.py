@@ -16,8 +16,8 @@ class UDPSinkConfig(QueuedSinkConfig):
 
     An output is done when the operating system has accepted it.  Its fate is then unknown: networks
     and receivers lose datagrams, and change their order.  Outputs sent shortly before the driver
-    died are sent again.  At most ``per_s`` datagrams a second are sent (``None``: as fast as they
-    come).  An output larger than a datagram (65,507 bytes) ends the run.
+    died are sent again.  At most ``per_s`` datagrams per second are sent (``None``: without limit).
+    An output larger than a datagram (65,507 bytes) ends the run.
     """
 
     kind: ClassVar[str] = "udp"

@@ -1,6 +1,6 @@
 """UDPSourceConfig: datagrams as events; drops are counted.
 
-Where it runs: the configuration travels; the socket is a feeder's.
+Where it runs: the configuration is pickled; the socket is a feeder's.
 
 While the inbox is full nothing is received: the socket's buffer fills up, and the system drops
 datagrams without room.  It counts them, and the count is polled twice a second.
@@ -130,10 +130,10 @@ BUFFER_BYTES = 4 << 20
 class UDPSourceConfig(SourceConfig[Event]):
     """A socket on ``host:port`` whose datagrams are events; at most once.
 
-    Datagrams that the network loses are missed, and so are those that come while the application is
-    down or the system's receive buffer is full: the latter are counted, reported by the status and
-    logged (on Linux).  Those that had come and were not on disk when the feeder process died are
-    missed, too.
+    Datagrams that the network loses are missed, and so are those that arrive while the application
+    is down or the system's receive buffer is full: the latter are counted, reported by the status
+    and logged (on Linux).  Those that were received but not on disk when the feeder process died
+    are missed, too.
 
     ``buffer_bytes`` is the receive buffer to request; the system may grant less
     (``net.core.rmem_max``), which is logged.  Port 0 picks a free port.

@@ -1,6 +1,6 @@
 """WebSocketServerSourceConfig: the messages of WebSocket clients as events.
 
-Where it runs: the configuration travels; the server is a feeder process.
+Where it runs: the configuration is pickled; the server is a feeder process.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from wallaroo.steps.kinds import Decoder
 class WebSocketServerSourceConfig(ServerSourceConfig[Event]):
     """A server on ``host:port`` for WebSocket clients, whose messages are events.
 
-    At least once for clients that send again what was not acknowledged.
+    At least once for clients that resend unacknowledged messages.
 
     The server sends each client the number of its messages that are on disk, as a text (``"17"``),
     counted from the start of its connection.  Messages that were not counted when the connection
-    broke may be stored or not: a client that sends them again sends some twice, one that does not
-    may lose them.
+    broke may be stored or not: a client that resends them sends some twice, one that does not may
+    lose them.
 
     Clients connect to ``path``; with ``token`` they need ``Authorization: Bearer <token>``.
     Messages above ``max_size`` end their connection.  Port 0 picks a free port.  For TLS set

@@ -17,11 +17,11 @@ from wallaroo.steps.option_values import keep_headers
 class WebSocketSinkConfig(QueuedSinkConfig):
     """A sink to a WebSocket server, in order; at least once.
 
-    That holds as far as the server's WebSocket library; the protocol has no acknowledgement beyond
-    it.  An output is done when the server has answered a ping that was sent after it: so it has
-    received it, and may lose it when it dies.  Outputs that were unanswered when a process died, or
-    the connection broke, are sent again.  Messages are binary, with ``text`` texts (outputs are
-    UTF-8 then).  Messages from the server are dropped.
+    This guarantee covers the path to the server's WebSocket library; the protocol has no
+    acknowledgement beyond it.  An output is done when the server has answered a ping that was sent
+    after it: so the server has received it, but may lose it when it dies.  Outputs that were
+    unanswered when a process died, or the connection broke, are sent again.  Messages are binary,
+    with ``text`` texts (outputs are UTF-8 then).  Messages from the server are dropped.
 
     ``headers`` go with the first request; ``tls`` replaces the system's authorities of ``wss://``.
     Needs websockets where the driver runs.

@@ -19,13 +19,13 @@ MAX_SIZE = 1 << 20
 class WebSocketSourceConfig(SourceConfig[Event]):
     """A client that accepts a WebSocket server's messages; at most once.
 
-    The protocol repeats nothing: messages sent while there is no connection are missed, and those
-    that had come and were not on disk when the feeder process died.  The decoder gets a message's
-    bytes, for a text its UTF-8.
+    The protocol repeats nothing: messages sent while there is no connection are missed, as are
+    those that were received but not on disk when the feeder process died.  The decoder gets a
+    message's bytes, for a text its UTF-8.
 
     ``subscribe`` is a message, or several, sent after each connection: a ``str`` as a text, bytes
     as they are.  A lost connection is opened again, after 1 s, then twice as long, up to 30 s.
-    ``headers`` are sent with the first request (``Authorization``, say); messages above
+    ``headers`` are sent with the first request (for example ``Authorization``); messages above
     ``max_size`` end the connection.  ``tls`` replaces the system's authorities of ``wss://``.
     Needs websockets on the driver's host.
     """

@@ -126,7 +126,7 @@ def _is_merged_with_itself(subject: Subject, node: KeyByNode) -> bool:
 
 
 def _merged(node: Node) -> Iterator[Node]:
-    """Yield a node, or what is merged in it, and each merge."""
+    """Yield a node, or the nodes merged in it, and each merge."""
     yield node
     if isinstance(node, MergeNode):
         for before in upstreams(node):

@@ -1,4 +1,4 @@
-"""Rules about state: mutable objects, changed in place and not shared; their version."""
+"""Rules for state objects: mutable, changed in place, not shared, versioned."""
 
 from __future__ import annotations
 

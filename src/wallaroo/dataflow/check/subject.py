@@ -53,7 +53,7 @@ class Subject:
         return isinstance(node, BranchNode) or len(self.after[node]) > 1
 
 
-NAME_MAX = 60  # a longer repr says less than the class's name
+NAME_MAX = 60  # a longer repr is less clear than the class's name
 LATER = object()  # the dead-letter sink is decided when the application is run
 
 Rule = Callable[[Subject], Iterator[Problem]]

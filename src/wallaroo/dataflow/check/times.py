@@ -1,4 +1,7 @@
-"""Rules about event time: assigned once, before the first shuffle, if anything reads it."""
+"""Rules for event time.
+
+It is assigned once, before the first shuffle, if anything reads it.
+"""
 
 from __future__ import annotations
 

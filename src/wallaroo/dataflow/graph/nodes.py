@@ -15,7 +15,10 @@ from wallaroo.steps.kinds import KeyExtractor, Step
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class SourceNode:
-    """The beginning of a stream.  A configuration without a name, as in 2018, takes the node's."""
+    """The beginning of a stream.
+
+    A configuration without a name, as in 2018, takes the node's.
+    """
 
     name: str
     config: Any  # a source configuration ; checked by wallaroo.dataflow.check
@@ -74,7 +77,10 @@ class BranchNode:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class SideNode:
-    """One side of a branch: the events for which its predicate is true, or the others."""
+    """One side of a branch.
+
+    It has the events for which its predicate is true, or the others.
+    """
 
     upstream: BranchNode
     is_true: bool
@@ -83,7 +89,10 @@ class SideNode:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class SinkNode:
-    """The end of a pipeline.  Every event is sent to all of its sinks."""
+    """The end of a pipeline.
+
+    Every event is sent to all of its sinks.
+    """
 
     upstream: Node
     sinks: tuple[Any, ...]  # sink configurations

@@ -89,7 +89,7 @@ def idle_key_bys(root: Node) -> dict[KeyByNode, str]:
     """Return the ``key_by`` nodes that need no shuffle, each with the reason as a clause.
 
     A key matters to state steps only.  If none is between a ``key_by`` and the next one (or a
-    ``collect``, or the sinks), nothing ever sees the key.  ``collect`` is never idle: it brings
+    ``collect``, or the sinks), the key is never used.  ``collect`` is never idle: it brings
     everything into one task, in one order.
     """
     # why a key would be idle before a node; empty if a state step needs it

@@ -1,4 +1,4 @@
-"""Notes of a plan.json about windows: their aggregations, and their bounds in words.
+"""Notes on windows in a plan.json: their aggregations and bounds.
 
 Accumulators of combined aggregations are stored by position: they can be read only by the same
 parts in the same order. With another column or argument they are read and continue with different

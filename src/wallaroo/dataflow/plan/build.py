@@ -83,7 +83,10 @@ class _Open:
 
 @dataclass(frozen=True, slots=True)
 class _Stream:
-    """An open stage before a node; ``pending``: a key_by or collect without a shuffle."""
+    """An open stage before a node.
+
+    ``pending``: a key_by or collect without a shuffle.
+    """
 
     stage: _Open
     pending: KeyByNode | CollectNode | None = None
@@ -286,7 +289,10 @@ def with_dead_letters(plan: Plan, config: Any) -> Plan:
 
 
 class _Cutter:
-    """One walk over the graph; ``given``: streams that reach a node, by the node before."""
+    """One walk over the graph.
+
+    ``given``: streams that reach a node, by the node before.
+    """
 
     def __init__(self, sketch: Sketch):
         self._sketch = sketch

@@ -1,4 +1,4 @@
-"""A plan as JSON beside a checkpoint, and its comparison with another.
+"""A plan as JSON in a checkpoint, and its comparison with another.
 
 The comparison decides whether another plan may continue from the checkpoint.  State belongs to
 (state step, key) within key groups, unread input to a source's name, unsent output to a sink
@@ -80,7 +80,10 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The verdict, and its reasons as sentences.  For CHANGED they list new and removed parts."""
+    """The verdict, and its reasons as sentences.
+
+    For CHANGED they list new and removed parts.
+    """
 
     verdict: Verdict
     reasons: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
 """Notes of a plan.json about vectorized state: its dtype's fields.
 
-Stored rows are dicts of fields, read by name whatever the current dtype.
+Stored rows are dicts of fields, read by name for any current dtype.
 """
 
 from __future__ import annotations

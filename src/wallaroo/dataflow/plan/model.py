@@ -66,7 +66,10 @@ class ExchangeEntry:
 
 @dataclass(frozen=True, slots=True)
 class BranchEntry:
-    """A stage's entry from another of its level; several if branches meet again."""
+    """A stage's entry from another of its level.
+
+    There are several if branches meet again.
+    """
 
     stages: tuple[int, ...]
 

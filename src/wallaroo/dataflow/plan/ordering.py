@@ -1,10 +1,10 @@
 """The pass that orders events before event-time steps.
 
 The events of a key arrive in one order at a stage that one source feeds, if that source's events
-have one: that of its log, whatever the tasks and batches.  Elsewhere (after a second shuffle; where
-sources or partitions meet; after windows and joins, whose results have their own emission times)
-the order depends on tasks and batches. There, events are ordered by time before an event-time step,
-so its timers and expiries have a fixed place among its events.
+have one: that of its log, independent of tasks and batches.  Elsewhere (after a second shuffle;
+where sources or partitions meet; after windows and joins, whose results have their own emission
+times) the order depends on tasks and batches. There, events are ordered by time before an
+event-time step, so its timers and expiries have a fixed place among its events.
 """
 
 from __future__ import annotations

@@ -30,7 +30,10 @@ NONE = "NoneType"
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """Fate of one attribute of a step's stored objects; ``is_same``: it stays as it is."""
+    """Fate of one attribute of a step's stored objects.
+
+    ``is_same``: it stays as it is.
+    """
 
     attribute: str
     what: str

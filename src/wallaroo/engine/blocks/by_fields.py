@@ -4,10 +4,10 @@ Invariant: unpacked objects and their fields have exactly the classes of the pac
 for which this is uncertain is pickled.
 
 The classes are those whose objects are their fields and nothing else: named tuples, dataclasses,
-and msgspec's structs, without custom methods for creation or pickling.  Their fields are texts,
-bytes, numbers, truth values, or None.  A tuple of such objects and of plain values, as joins emit
-them, is identified by its *shape*, the tuple of its values' classes (a nested tuple's class being
-its shape).
+and msgspec's structs, without custom methods for creation or pickling.  Their fields are strings,
+bytes, numbers, booleans, or None.  A tuple of such objects and of plain values, as joins emit them,
+is identified by its *shape*, the tuple of its values' classes (a nested tuple's class being its
+shape).
 """
 
 from __future__ import annotations

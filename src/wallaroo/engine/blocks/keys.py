@@ -1,7 +1,7 @@
 """Keys: their bytes, their key group, and the task that owns it.
 
 Where it runs: pure.  ``encode_key``, ``group_of`` and ``groups_of_task`` fix where state lives;
-changing one makes every checkpoint unreadable.
+changing one would make every checkpoint unreadable.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Keys of ordered entries: bytes that sort like the encoded values.
 
 Where it runs: pure.  These encodings determine the location and order of entries; changing one
-makes every checkpoint unreadable.
+would make every checkpoint unreadable.
 
 * A *sub* names one entry of a key: an int (64 bits, signed), str, bytes, or a tuple of these.
   ``encode_sub`` keeps their order, among subs of one shape.
@@ -131,7 +131,7 @@ def entry_key(key: bytes, sub: Sub) -> bytes:
 
 
 def due_key(time_ns: int, key: bytes, sub: Sub) -> bytes:
-    """Return the stored key of the row that makes ``sub`` of an encoded key due at a time."""
+    """Return the stored key of the row by which ``sub`` of an encoded key is due at a time."""
     return encode_time(time_ns) + key_prefix(key) + encode_sub(sub)
 
 

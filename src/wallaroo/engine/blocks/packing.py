@@ -4,8 +4,8 @@ Invariants of packing:
 
 * A value is packed when it is emitted.  Later changes to the object, by the function that returned
   it or through the state that refers to it, do not change what was emitted.
-* No two events of a block share a mutable object, so results do not depend on which events travel
-  in one block.
+* No two events of a block share a mutable object, so results do not depend on which events share a
+  block.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Column(Protocol):
 class PickleStream:
     """Values pickled one by one into a single pickle of their list.
 
-    Each is pickled by itself.  The pickler's memo is cleared between values except for classes, so
+    Each is pickled separately.  The pickler's memo is cleared between values except for classes, so
     values share no objects, yet refer to their class by two bytes.  Its memo is reset for each
     value; explicit memo numbers (protocol 3) let one ``loads`` read all values.
     """
@@ -143,7 +143,10 @@ class PickleStream:
 
 
 class FieldsColumn:
-    """Objects of one class packed by field. ``mark`` is the placeholder of each."""
+    """Objects of one class packed by field.
+
+    ``mark`` is the placeholder of each.
+    """
 
     __slots__ = ("_pack", "accepts", "append", "is_lasting", "keep", "mark", "values")
 
@@ -167,7 +170,9 @@ class FieldsColumn:
 
 
 class ValueColumn:
-    """Atomic values in a list, others in their class's column, or in a stream.
+    """Values by class.
+
+    Atomic values are in a list, others in their class's column or in a stream.
 
     In the list, None is the stream's next value, and a mark for its column's next.
     """
@@ -401,7 +406,7 @@ def _unpack_objects(cls: Any, packed: Any) -> list[Any]:
 
 
 def _filled(values: list[Any], pickled: list[Any], objects: dict[int, list[Any]]) -> list[Any]:
-    """Return values with objects in place of their marks."""
+    """Return values with marks replaced by their objects."""
     following = iter(pickled)
     if not objects:
         return [next(following) if value is None else value for value in values]

@@ -36,7 +36,7 @@ class Reducers(dict[type[Any], Callable[[Any], Any]]):
 
     Frozen dataclasses with slots look up their fields for each object; here one is pickled as a
     call of its class, which any unpickler understands. For objects with only a ``__dict__``,
-    ``object.__reduce_ex__`` looks for methods that they lack.
+    ``object.__reduce_ex__`` looks up methods that they lack.
     """
 
     def __init__(self, protocol: int):
@@ -88,7 +88,9 @@ def _by_dict(cls: type[Any]) -> Callable[[Any], Any] | None:
 
 
 class _Writers(dict[type[Any], Callable[[Any], bytes | None] | None]):
-    """Functions by class that pickle an object of plain fields, else return None.
+    """Functions by class that pickle objects of plain fields.
+
+    They return None for other objects.
 
     The pickle of the fields is placed between opcodes that all objects of the class share.
     """

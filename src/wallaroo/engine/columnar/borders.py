@@ -24,7 +24,9 @@ ROWS_MAX = 4096
 
 
 class Explode(Step):
-    """A step from blocks to events, one per row. ``producer`` emitted the blocks.
+    """A step from blocks to events, one per row.
+
+    ``producer`` emitted the blocks.
 
     ``needs_keys``: a later step uses the events' keys.
     """
@@ -55,7 +57,10 @@ def _nothing(rows: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A stage with its borders.  The flags state whether blocks come in and go out."""
+    """A stage with its borders.
+
+    The flags state whether blocks come in and go out.
+    """
 
     stage: Stage
     begins_with_blocks: bool

@@ -2,7 +2,7 @@
 
 Invariant: a row is converted as it would be alone. Rows without a common form raise
 ``Inconvertible``; ``Calls`` then converts parts of the block. Two exceptions keep values equal: a
-column that a row lacks is null in it, and integers beside floats become floats.
+column that a row lacks is null in it, and integers mixed with floats become floats.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def _arrow_column(name: str, values: list[Any]) -> pa.Array:
 
 
 def _without_scalars(name: str, values: list[Any]) -> list[Any]:
-    """Return values with Python's numbers and texts in place of numpy's.
+    """Return values with numpy's numbers and texts converted to Python's.
 
     Times stay numpy's, but only among themselves: Arrow would read other values as times.
     """
@@ -344,7 +344,7 @@ def _structured(columns: Mapping[str, Array]) -> Array:
 
 
 def _pandas_of_arrow(batch: pa.RecordBatch) -> Any:
-    """Return a data frame that keeps integers beside nulls.
+    """Return a data frame that keeps integers in columns with nulls.
 
     In a column they are nullable; lists and structs are Python's lists and dicts.
     """

@@ -1,8 +1,8 @@
 """Keys of a block's rows, and the numbers that represent them.
 
 Invariant: a column's keys equal those of the per-event path: ``Keys.tolist`` returns them, and
-whatever locates a key (``encode_key``, ``group_of``) is called with them. Only the lookup of a
-known key's number is vectorized.
+functions that locate a key (``encode_key``, ``group_of``) are called with them. Only the lookup of
+a known key's number is vectorized.
 
 A key of a numpy ``S`` column is the value as numpy shows it, without trailing zero bytes; a key of
 a ``V`` column is all of its bytes.
@@ -64,7 +64,7 @@ class PlainKeys:
 
 
 class FieldKeys(PlainKeys):
-    """Keys that are a field of their rows and travel with them."""
+    """Keys that are a field of their rows, sent with them."""
 
     __slots__ = ("name",)
 
@@ -125,7 +125,7 @@ class CodedKeys:
 
 
 class LostKeys:
-    """Stand-in for the keys of outputs that do not correspond to input rows."""
+    """Stand-in for keys of outputs that do not match input rows."""
 
     __slots__ = ("_count", "_why")
 

@@ -1,6 +1,6 @@
 """Conversion of a block's rows to bytes for an exchange, and back.
 
-Only named fields of a numpy array travel, not the padding. Rows are copied out of a block, so
+Only named fields of a numpy array are sent, not the padding. Rows are copied out of a block, so
 emitted rows do not change afterwards.
 """
 
@@ -30,7 +30,10 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class ColumnLayout:
-    """The fields of a dtype without gaps: ``runs`` of bytes to copy, dtype of the copy."""
+    """The fields of a dtype without gaps.
+
+    ``runs`` of bytes to copy, and the dtype of the copy.
+    """
 
     runs: tuple[tuple[int, int], ...]  # offset, bytes
     packed: np.dtype[Any]
@@ -38,7 +41,7 @@ class ColumnLayout:
 
 @lru_cache(maxsize=256)
 def layout_of(dtype: np.dtype[Any]) -> ColumnLayout:
-    """Return the layout of rows of a structured dtype.  Raises TypeError if they cannot travel."""
+    """Return the layout of rows of a structured dtype.  Raises TypeError if they cannot be sent."""
     if dtype.hasobject:
         raise TypeError(f"rows of {dtype} hold Python objects, not columns; return a list instead")
     assert dtype.names is not None
@@ -97,7 +100,7 @@ Packed = tuple[str, Any, Any]
 
 
 def pack_events(events: Sequence[Any], packing: Packing) -> Any:
-    """Return a list of events, each packed by itself."""
+    """Return a list of events, each packed separately."""
     column = packing.column()
     for event in events:
         if type(event) in packing.atomic:
@@ -200,7 +203,7 @@ def unpacker(packing: Packing) -> Callable[[bytes], tuple[Any, Any]]:
 
 
 def travelling(rows: Rows) -> Rows:
-    """Return rows in a form that can travel: data frames as record batches."""
+    """Return rows in a form that can be sent: data frames as record batches."""
     if isinstance(rows, (np.ndarray, list, pa.RecordBatch)):
         return rows
     return as_arrow(rows)

@@ -51,7 +51,10 @@ def payloads_to_blocks(
 
 
 class GatheredFrames:
-    """Head of a source stage that gathers frames into blocks to save calls."""
+    """Head of a source stage that collects frames into blocks.
+
+    This saves calls.
+    """
 
     def __init__(
         self,

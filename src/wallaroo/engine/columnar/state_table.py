@@ -130,7 +130,10 @@ def _value_of(dtype: np.dtype[Any]) -> tuple[bytes, str, bytes] | None:
 
 
 class StateTable(KeyedState):
-    """A step's states; ``at`` loads those of keys; ``states``: a row or object per key."""
+    """A step's states as a table.
+
+    ``at`` loads those of keys; ``states``: a row or object per key.
+    """
 
     step: BatchStateComputation[Any, Any, Any]
 
@@ -223,7 +226,7 @@ class StateTable(KeyedState):
             blame(self.step, f"state of key {shorten(self._keys[number])}", error)
 
     def changes(self) -> Iterator[tuple[Key, bytes | None]]:
-        """Yield key and pickled state of every touched key that differs from what is stored."""
+        """Yield key and pickled state of every touched key that differs from the stored state."""
         keys = self._coder.keys
         for number, raw in enumerate(self._pickled()):
             if raw != self._was[number]:

@@ -1,7 +1,8 @@
 """Exit of timed rows from a stage to an exchange.
 
 Rows are aggregated per key and pane if the exchange leads to windows that allow it
-(``PartialAggregation``), and stay columns if it leads to a row join; other rows leave as events.
+(``PartialAggregation``), and stay columns if it leads to a row join; other rows are emitted as
+events.
 
 Invariant: output equals that of the per-event path for these rows: late rows are dropped and
 counted, and an accumulator has the time of its pane's first row.

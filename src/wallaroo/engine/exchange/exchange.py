@@ -19,7 +19,7 @@ class Bucket(Protocol):
         """Append one."""
 
 
-# The destination of the events of one key: the key that travels, the collector of keys, the
+# The destination of the events of one key: the key that is sent, the collector of keys, the
 # collector of values of the exchange's ``atomic`` types, and the function that accepts any value.
 # The key is None if it is or contains a number: the event's own key is sent, because 1, True and
 # 1.0 compare equal but are not all keys (``normalize_key``).

@@ -1,25 +1,26 @@
 """Partial aggregation of window events before a shuffle.
 
-One accumulator per key and pane travels instead of the events.
+One accumulator per key and pane is sent instead of the events.
 
 Where it runs: pure (in workers), in stages that leave through an exchange into windows.
 
 Invariants:
 
-* Events are combined only if they share key, pane, partition and producer.  They travel with the
+* Events are combined only if they share key, pane, partition and producer.  They are sent with the
   time and the watermark of the first event of the pane, so that a later raise of watermarks
   (``blocks.with_floors``) treats all of them as it would have treated each (``windows.panes``).
-* Accumulators leave in the order in which their panes began, so a partition's watermarks rise.
+* Accumulators are emitted in the order in which their panes began, so a partition's watermarks
+  rise.
 * An event that is late by its own partition's watermark is dropped here, as it would be after the
   shuffle.
 * The number of events in each pane is recorded, so that late ones are counted exactly even if the
   pane turns out late once its watermark is raised (``sent``).
-* Accumulators keep copies of mutable parts of events. An event for which ``update`` raises crosses
-  alone, between the accumulators of earlier and later events, as it may be late.
+* Accumulators keep copies of mutable parts of events. An event for which ``update`` raises is sent
+  separately, between the accumulators of earlier and later events, as it may be late.
 * If a result depends on event order, accumulators are sent before the source's next partition
-  begins, since several connections, say, share one order.
-* A batch's events travel one by one if an earlier batch had nearly as many accumulators as events;
-  results do not depend on it (``reductions``).
+  begins, since several connections, for example, share one order.
+* A batch's events are sent one by one if an earlier batch had nearly as many accumulators as
+  events; results do not depend on it (``reductions``).
 """
 
 from __future__ import annotations

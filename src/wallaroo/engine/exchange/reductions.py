@@ -14,7 +14,7 @@ from wallaroo.steps.windows.step import WindowStep
 
 
 class Reductions:
-    """Limits of partial aggregation, and the steps for which it does not pay.
+    """Limits of partial aggregation, and the steps without a benefit.
 
     A task sends its accumulators when there are ``accumulators_max``, or ten times as many events.
     A batch of ``events_min`` shows how many events share one; if too few do, the events of the next

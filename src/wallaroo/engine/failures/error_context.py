@@ -84,7 +84,7 @@ def with_details(
     "7 (key 'a', topic t, offset 3)"
     """
     said = [] if key is None or key == COLLECT_KEY else [f"key {shorten(key)}"]
-    if said and f"of {said[0]}" in event:  # the message already says so
+    if said and f"of {said[0]}" in event:  # the message already contains it
         said = []
     said += notes_of(error)
     said += [f"{name} {value}" for name, value in record.items() if value is not None]

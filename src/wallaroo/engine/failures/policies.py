@@ -3,10 +3,10 @@
 Where it runs: pure.  The policy is chosen when a stage is built; the per-event path only has a
 ``try``, which is free unless it fires.
 
-Whatever the policy, the failed call has no output.  A state object keeps changes made before the
+Under every policy, the failed call has no output.  A state object keeps changes made before the
 function raised, as in plain Python. A failure that is not about one event always stops the run: a
-state class that cannot be instantiated, stored or loaded, a PeerError (a schema server is
-unavailable, say), and any non-``Exception``, such as sys.exit.
+state class that cannot be instantiated, stored or loaded, a PeerError (for example, an unavailable
+schema server), and any non-``Exception``, such as sys.exit.
 """
 
 from __future__ import annotations

@@ -324,7 +324,7 @@ class Level:
     def _advance_measured(
         self, stage: int, watermark_ns: int, is_final: bool, clock: Clock
     ) -> None:
-        """Advance a stage's operators, each measured with what follows it."""
+        """Advance a stage's operators, each measured with its successors."""
         builder = self._stages.builders[stage]
         built = self._stages.built[stage]
         timer = StageTimer(self._plan, builder.stage, None, clock)

@@ -142,7 +142,7 @@ class LevelStages:
 
 
 def builder_of(site: LevelSite, stage: Stage, time: StageTime) -> StageBuilder:
-    """Choose the builder of a stage by what flows in it."""
+    """Choose the builder of a stage by its kind of items: events or rows."""
     if not site.plan.has_blocks:
         return EventStageBuilder(site, stage, time)
     stages, _ = _columnar()

@@ -194,7 +194,7 @@ class LevelTime:
         return self._batch.is_final
 
     def after_ns(self) -> int:
-        """Return the watermark after the batch's input, ignoring whatever has ended."""
+        """Return the watermark after the batch's input, ignoring ended sources and partitions."""
         sources = self._plan.source_times
         after = after_batch(self._batch, sources, self._observed)
         return newest_ns(after, sources) if self.is_final else after.watermark_ns

@@ -2,7 +2,7 @@
 
 Each of the closures calls the next one for every event.
 
-A head and the operators behind it are plain closures; each calls its next one as ``emit(key,
+A head and the operators after it are plain closures; each calls its next one as ``emit(key,
 event)``.  ``fused`` replaces each such call by the body of the next closure, with renamed
 variables, up to the exit. Then only the user's functions are called per event: one call less per
 step. The new function is generated from the source of the closures, so no code is duplicated, and
@@ -170,7 +170,10 @@ def _is_next(node: ast.AST) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """A compiled chain.  ``make`` accepts the values of ``bound``: (place in the chain, name)."""
+    """A compiled chain.
+
+    ``make`` accepts the values of ``bound``: (place in the chain, name).
+    """
 
     make: Callable[..., Any]
     bound: tuple[tuple[int, str], ...]

@@ -1,9 +1,9 @@
 """Operators, and the sites that they are built at.
 
-An operator executes one step of a stage.  A stage's operators are built from its exit back, so
-that each knows the ``emit`` of the next one when it is built; an event then runs through all of
-them as nested calls.  This is the per-event path: what does not depend on the event is decided when
-the operator is built.
+An operator executes one step of a stage.  A stage's operators are built from its exit back, so that
+each knows the ``emit`` of the next one when it is built; an event then runs through all of them as
+nested calls.  This is the per-event path: everything independent of the event is decided when the
+operator is built.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ def no_keys(step: Step) -> Iterable[Key]:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Place at which an operator is built: the next one's ``emit``, and its resources."""
+    """Place at which an operator is built.
+
+    It has the next one's ``emit``, and its resources.
+    """
 
     emit: Emit
     failed: OnError

@@ -6,10 +6,10 @@ Invariants:
 
 * A timer in event time is called before the first event of its key that carries a watermark at or
   after the timer's time, and at the latest when a batch ends with such a watermark; a key's timers
-  in the order of their times.  So a key's calls come in the same order however input is divided.
+  in the order of their times.  So a key's calls have the same order however input is divided.
 * While a timer is called, time is the one the timer was set for.
 * State expires at the point at which a timer of that time would be called, after it: later events
-  see a new object. By event time, only keys without an expiry function are deferred to a later
+  get a new object. By event time, only keys without an expiry function are deferred to a later
   batch, so output does not depend on how many keys expire at once.
 * When all input has ended, everything that the input's watermark has passed comes first, as in an
   earlier batch: so expiry and end calls do not depend on where the last batch began.

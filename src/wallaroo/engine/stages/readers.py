@@ -1,4 +1,6 @@
-"""Heads: loops that feed a stage from a source's payloads or a shuffle's blocks.
+"""Readers: loops that feed a stage from payloads or blocks.
+
+Payloads are a source's, blocks a shuffle's.
 
 A block's head is chosen by its kind.
 """

@@ -227,7 +227,10 @@ class StageTimer:
 
 
 class _MeasuredExits:
-    """Relays of a stage that use a copy until ``place`` has emitted enough."""
+    """Relays of a stage that use an instrumented copy for a while.
+
+    They use it until ``place`` has emitted enough.
+    """
 
     def __init__(self, relays: Mapping[int, Relay], place: int, clock: Clock):
         self._relays = relays

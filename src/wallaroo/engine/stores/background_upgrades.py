@@ -43,7 +43,10 @@ class Portion:
 
 
 class Reached(NamedTuple):
-    """Progress in one key group: its next cursor, and the number of old objects."""
+    """Progress in one key group.
+
+    It has the next cursor, and the number of old objects.
+    """
 
     cursor: bytes | None  # None: it is done
     old: int

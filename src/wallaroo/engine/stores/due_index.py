@@ -56,7 +56,10 @@ def is_chunk(stored: bytes) -> bool:
 
 
 class DueIndex:
-    """Index of due entries; ``has_chunks``: rows are never discarded, but may be re-added."""
+    """Index of due entries.
+
+    ``has_chunks``: rows are never discarded, but may be re-added.
+    """
 
     def __init__(self, reader: EntryReader, groups: Groups, *, has_chunks: bool = False):
         self._reader = reader

@@ -33,7 +33,10 @@ class BulkRead(Protocol):
 
 
 class KeyedState:
-    """A step's state by key; ``live``: touched states; ``load`` adds one, ``drop`` removes it."""
+    """A step's state by key.
+
+    ``live``: touched states; ``load`` adds one, ``drop`` removes it.
+    """
 
     def __init__(
         self, step: Step, read: Read, packing: Packing, evolution: Evolution | None = None

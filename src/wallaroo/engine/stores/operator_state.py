@@ -3,7 +3,7 @@
 It belongs to one task of one batch, and is separate from the step's state.
 
 * ``entries``: values under (key, sub).  Only touched values whose bytes differ are written.
-* ``due``: what is due in event time, and ``due_processing``: in processing time.  Both are
+* ``due``: the entries due in event time, and ``due_processing``: in processing time.  Both are
   range-scanned in time order: no operation visits all keys.
 * ``expiry``: when state expires, in the step's kind of time.
 * ``panes``: accumulators of windows, if the step's are stored by pane; else None.

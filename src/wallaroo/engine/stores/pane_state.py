@@ -30,7 +30,10 @@ from wallaroo.steps.windows.entries import SLOT_BYTES
 
 
 class PaneState:
-    """Values by pane and key; ``earliest_ns``: when the first remaining one is due."""
+    """Values by pane and key.
+
+    ``earliest_ns``: when the first remaining one is due.
+    """
 
     def __init__(
         self,

@@ -13,7 +13,10 @@ from wallaroo.steps.state_versions import Evolution
 
 
 class TTLState(KeyedState):
-    """State objects of an expiring step; ``last_use``: the keys used in this batch."""
+    """State objects of an expiring step.
+
+    ``last_use``: the keys used in this batch.
+    """
 
     def __init__(
         self,

@@ -11,9 +11,9 @@ class StageTime:
     """The current time of a stage, unix time in nanoseconds.
 
     While an event is processed: ``event_ns`` is the event's time, ``watermark_ns`` the watermark of
-    its source partition just before it.  An event is late for whatever ended at or before that
-    watermark: this alone decides lateness, since it does not depend on how input was divided into
-    batches.
+    its source partition just before it.  An event is late for every window that ended at or before
+    that watermark: this alone decides lateness, since it does not depend on how input was divided
+    into batches.
 
     While ``Operator.advance`` runs, ``watermark_ns`` is the stage's watermark.  An operator calls
     ``fire_at`` before it emits what was due.
@@ -56,7 +56,7 @@ class StageTime:
         self.receipt_ns: int = TIME_MAX
         # the latest time that such an event may have (``max_ahead``)
         self.latest_ns: int = TIME_MAX
-        self.payload: Any = None  # the payload of the event, if payloads travel
+        self.payload: Any = None  # the payload of the event, if payloads are sent
 
     def fire_at(self, time_ns: int, added_at_ns: int = TIME_MIN) -> None:
         """Set the time of the following events to a due time.

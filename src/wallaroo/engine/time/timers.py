@@ -35,7 +35,7 @@ Named = dict[str, Timer]
 
 
 class _Book:
-    """A key's timers in event time and by the clock, current and stored."""
+    """A key's current and stored timers, in event and processing time."""
 
     __slots__ = ("by_clock", "in_event_time", "written_by_clock", "written_in_event_time")
 

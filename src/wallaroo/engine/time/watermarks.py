@@ -9,7 +9,7 @@ Invariants of event time (docs/decisions/0015):
 
 * The watermark of a partition at one of its events is the greatest event time *before* it in the
   partition, minus the delay; never less than the watermark of its source, nor that of all sources,
-  when the batch began.  It travels with the event.  It does not depend on where the input was
+  when the batch began.  It is sent with the event, and does not depend on where the input was
   divided.
 * The watermark of a source, after a batch, is the least one of its partitions that are not idle;
   that of all sources is the least one of the sources that are not idle.  Neither ever falls.  So no

@@ -47,7 +47,10 @@ _log = logging.getLogger("wallaroo.run")
 
 
 class _RefusedError(Exception):
-    """A host that is not admitted; its arguments are the answer and words."""
+    """A host that is not admitted.
+
+    Its arguments are the answer and words.
+    """
 
 
 class _Session:

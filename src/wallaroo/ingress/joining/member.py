@@ -7,8 +7,8 @@ unavailable it continues to receive and acknowledge, until the backlog is at its
 
 The invariants:
 
-* A folder is one host's, for one checkpoint: its id is in each position of the run's commits, and a
-  spool that lacks committed input is refused before it is read or listened for.
+* A folder belongs to one host and one checkpoint: its id is in each position of the run's commits,
+  and a spool that lacks committed input is refused before it is read or listened for.
 * The tail follows the run's commits alone: nothing is removed that a commit may read again.
 """
 
@@ -284,7 +284,7 @@ class Member:
             self._feeders.poll()
 
     def _joined(self, link: socket.socket, secret: bytes) -> bool:
-        """Join over a connection until it ends; return whether this host has left for good."""
+        """Join over a connection until it ends; return whether this host has left permanently."""
         own = self._identity
         leaving = self._options.is_leaving
         link.settimeout(SILENT_S)
@@ -403,7 +403,7 @@ class Member:
     def _exchange(self, link: socket.socket, terms: Terms, committed: dict[str, Committed]) -> bool:
         """Report what is received and learn what is committed, until the connection ends.
 
-        Return whether this host has left for good.  Raises OSError or EOFError.
+        Return whether this host has left permanently.  Raises OSError or EOFError.
         """
         folders = {source.name: folder_of(self._root, source.name) for source in terms.sources}
         reported = {name: _Reported(folder) for name, folder in folders.items()}

@@ -6,9 +6,10 @@ The protocol, over a proved connection (`network.proved_connections`); a message
 `network.replica`, a head in JSON and a payload:
 
 1. The host: ``join`` with its name, its folder's id, and whether it is leaving.  Or ``lost`` with
-   the name of a host that is to be given up.
-2. The driver: ``welcome`` with `Terms` and what is committed of the host's spools.  Or ``refused``,
-   ``later`` (the same may work soon) with words; ``left``: no commit knows it any more.
+   the name of a host to be abandoned.
+2. The driver: ``welcome`` with `Terms` and the committed positions of the host's spools.  Or
+   ``refused``, ``later`` (a retry may succeed soon) with words; ``left``: no commit includes it any
+   more.
 3. The host checks its spools, and listens: ``ready`` with the place of its range server.  Or
    ``refused`` with words.
 4. From then on, the host: ``head`` for each publication of a source, with boundaries; the driver:
@@ -68,7 +69,7 @@ class Terms:
 
 
 def secret_of_ranges(secret: bytes) -> bytes:
-    """Return the secret of the range servers of a run's ingress hosts, which never travels."""
+    """Return the secret of the range servers of a run's ingress hosts, which is never sent."""
     return hmac.digest(secret, b"ranges", "sha256")
 
 

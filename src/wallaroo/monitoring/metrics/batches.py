@@ -28,7 +28,10 @@ class BatchRecord:
 
 
 class PhaseClock:
-    """A clock for a batch's phases. Each ``end`` closes the phase since the previous one."""
+    """A clock for a batch's phases.
+
+    Each ``end`` closes the phase since the previous one.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter):
         self._clock = clock

@@ -1,4 +1,4 @@
-"""Details of a run beside its `RunStatus`, for dashboard and Prometheus."""
+"""Details of a run beyond its `RunStatus`, for dashboard and Prometheus."""
 
 from __future__ import annotations
 

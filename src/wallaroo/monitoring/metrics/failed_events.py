@@ -36,7 +36,10 @@ class FailedEvent:
 
 
 class ErrorLog:
-    """Failed events by step, and newest samples. Not safe to share between threads."""
+    """Failed events by step, and newest samples.
+
+    Not safe to share between threads.
+    """
 
     def __init__(self) -> None:
         self.newest: deque[FailedEvent] = deque(maxlen=FAILED_KEPT)

@@ -41,7 +41,7 @@ class FlowMeter:
         waiting_for: str,
         cause: str,
     ) -> None:
-        """Note the reports, and what the whole run waits for; all else follows from ``cause``."""
+        """Record the reports and the cause of the wait; all else follows from ``cause``."""
         self.sources = tuple(sources)
         self.sinks = tuple(sinks)
         self.observed_at = now

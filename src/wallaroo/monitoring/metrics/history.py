@@ -2,7 +2,7 @@
 
 The figures are rates, latency percentiles, backlog and batch time.  Three rings hold samples of one
 shape: ten minutes by the second, four hours by 15 seconds, a day by the minute.  Every sample
-covers its whole interval, so nothing falls between two of them; one without outputs has no
+covers its whole interval, so there is no gap between two of them; one without outputs has no
 percentiles (None), one in which no batch ended no batch time.  Memory is that of ``SAMPLES_MAX``
 samples, at any throughput.
 """

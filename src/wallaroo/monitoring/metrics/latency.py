@@ -2,16 +2,16 @@
 
 Invariants:
 
-* An output's latency is the moment its batch's output left minus its *receipt at the ingress*, not
-  minus the moment its processing began.  Events that wait in the backlog while a batch is slow are
-  therefore counted with their wait: there is no coordinated omission.
-* A batch without output for any sink left when it was committed.
-* Sinks keep order: when batch n has left, so have all before it.
-* At most ``WAITING_BATCHES_MAX`` batches wait.  When one more comes, the two oldest become one,
-  which leaves with the younger: nothing is forgotten, and the cost of a long-unavailable receiver
-  stays in the figures.
-* A waiting batch holds at most ``RECEIPTS_MAX`` receipts per pipeline; above, neighbours are folded
-  into the earlier of the two.
+* An output's latency is the time when its batch's output was sent minus its *receipt at the
+  ingress*, not minus the time when its processing began.  So the latency of events that wait in the
+  backlog during a slow batch includes their wait: there is no coordinated omission.
+* A batch without output for any sink counts as sent when it is committed.
+* Sinks keep order: when batch n was sent, so were all before it.
+* At most ``WAITING_BATCHES_MAX`` batches wait.  When one more is added, the two oldest are merged,
+  and count as sent with the newer one: nothing is omitted, and the cost of a long-unavailable
+  receiver remains in the figures.
+* A waiting batch holds at most ``RECEIPTS_MAX`` receipts per pipeline; above that, neighbours are
+  merged into the earlier one.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ class LatencyMeter:
             self._waiting.appendleft(_joined(oldest, younger))
 
     def output_left(self, batch: int, at_ns: int) -> None:
-        """Count outputs up to a batch, unless it is known to have left."""
+        """Count outputs up to a batch, unless it is known to have been sent."""
         while self._waiting and self._waiting[0].batch <= batch:
             self.record(self._waiting.popleft().receipts, at_ns)
 
     def record(self, receipts: Mapping[str, Receipts], left_ns: int) -> None:
-        """Count outputs that left at ``left_ns``."""
+        """Count outputs sent at ``left_ns``."""
         left_ms = left_ns / 1e6
         for pipeline, some in receipts.items():
             histogram = self.by_pipeline.setdefault(pipeline, LatencyHistogram())

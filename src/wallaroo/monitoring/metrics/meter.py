@@ -2,7 +2,7 @@
 
 It is read as a `RunStatus` and as `RunDetails`.
 
-Batches report from Spark's callback thread, the terminal and the HTTP server ask from others: one
+Batches report from Spark's callback thread, the terminal and the HTTP server read from others: one
 lock, held here, guards all meters.  Time is an argument everywhere: seconds, milliseconds and
 nanoseconds of the wall clock (receipts come from other processes, so a monotonic clock would not
 do).
@@ -61,7 +61,10 @@ class StepFacts(NamedTuple):
 
 
 class RunMeter:
-    """A run's `RunStatus` in bounded memory. Methods may be called from any thread."""
+    """A run's `RunStatus` in bounded memory.
+
+    Methods may be called from any thread.
+    """
 
     def __init__(
         self,

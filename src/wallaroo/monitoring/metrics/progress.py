@@ -37,7 +37,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A change of the cluster and what it moved, in words."""
+    """A cluster change and the key groups it moved, in words."""
 
     at: float
     text: str

@@ -19,9 +19,9 @@ BATCHES_KEPT = 50
 class RateMeter:
     """The growth of a total per second.
 
-    The total is assumed to grow evenly from one sample to the next.  Work that comes in batches is
-    therefore sampled at the start and the end of a batch.  While the next batch runs, the rate
-    stays; a silence longer than recent batches lowers it.
+    The total is assumed to grow evenly from one sample to the next.  Work in batches is therefore
+    sampled at the start and the end of a batch.  While the next batch runs, the rate stays; a
+    silence longer than recent batches lowers it.
     """
 
     __slots__ = ("_samples",)

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from wallaroo.errors import InternalError
 
-Counts = Mapping[str, Mapping[str, int]]  # by the name of a figure and, say, source
+Counts = Mapping[str, Mapping[str, int]]  # by the name of a figure and, for example, source
 LATE_SECONDS_MIN = 3  # in the last ten: a target that fewer seconds miss counts as kept
 
 
@@ -33,7 +33,10 @@ class TimeStatus:
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """A step's watermark, behind the sources' by the delays of windows before it."""
+    """A step's watermark.
+
+    It is behind the sources' by the delays of windows before it.
+    """
 
     step: str
     time: TimeStatus
@@ -171,7 +174,7 @@ class StepUpgrade:
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
-    """A worker: a host of the cluster, with one view of its tasks' state."""
+    """A worker: a host with one view of its tasks' state."""
 
     name: str  # WALLAROO_WORKER of its environment, else the host's name
     host: str  # as Spark names it
@@ -211,7 +214,10 @@ class StandbyStatus:
 
 
 class RunState(StrEnum):
-    """A state of a run. The value is its name in the status, the metrics and the terminal."""
+    """A state of a run.
+
+    The value is its name in the status, the metrics and the terminal.
+    """
 
     STARTING = "starting"
     STANDBY = "standby"  # waits to take over
@@ -315,7 +321,7 @@ class RunStatus:
     running_at: float = 0.0
     damaged: tuple[str, ...] = ()  # files of the checkpoint, each with its damage
     step_times: tuple[StepTime, ...] = ()  # state steps; none in an application without time
-    # plain counters since the run began: by the name of their figure and, say, source
+    # plain counters since the run began: by the name of their figure and, for example, source
     counts: Counts = field(default_factory=dict)
     latency_target_ms: float = 0.0  # 0 if there is none
     latency_newest_ms: float = 0.0  # p99 of the last ten seconds; 0 if nothing left in them
@@ -330,7 +336,7 @@ class RunStatus:
     def is_late(self) -> bool:
         """Return whether one result in a hundred takes longer than twice the latency target.
 
-        One slow batch, such as one beside a collection of garbage, is not enough.
+        One slow batch, for example during a garbage collection, is not enough.
         """
         is_over = self.state is RunState.FINISHED or self.latency_late_s < LATE_SECONDS_MIN
         return not is_over and 0 < 2 * self.latency_target_ms < self.latency_newest_ms

@@ -22,7 +22,10 @@ WORKERS_MAX = 1024  # newest; hosts that come and go under fresh names must not 
 
 @dataclass(frozen=True, slots=True)
 class StepLoad:
-    """One step of one stage, since the run began.  Events and seconds are scaled from samples."""
+    """Load of one step of one stage since the run began.
+
+    Events and seconds are scaled from samples.
+    """
 
     stage: int
     step: str

@@ -6,7 +6,7 @@ batch is sampled.
 Where it runs: worker.
 
 The sampled block rotates with the batch's number, so that in the long run first blocks, in which
-keys are touched for the first time, weigh as much as all others.
+keys are used for the first time, have the same weight as all others.
 """
 
 from __future__ import annotations

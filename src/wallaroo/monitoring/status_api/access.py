@@ -4,7 +4,7 @@ Where it runs: driver; a terminal reads the variable's name.  Pure, but for the 
 
 * A server on a loopback address answers only requests that call it by a loopback name, so that a
   web page that resolves its own name here (DNS rebinding) can read nothing.
-* Every server has a token; one is created if none was configured.  It comes as ``Authorization:
+* Every server has a token; one is created if none was configured.  It is sent as ``Authorization:
   Bearer``, or, for browsers, once as ``?token=`` and then as a cookie.  Tokens are compared in
   constant time.
 * On a loopback address, unless a token was configured, figures need none; a path that shows keys,

@@ -1,12 +1,14 @@
-"""Registration of running applications: a file in the checkpoint, another one per user.
+"""Registration of running applications.
+
+There is one file in the checkpoint and one per user.
 
 Where it runs: driver writes, a terminal reads.
 
 ``run.json`` in the checkpoint leads from the folder to the run; a file per run in the user's folder
 lets all runs be found.  Both have the same content: process, application, checkpoint, host, time of
 start, and the HTTP server's address, token and certificate.  Only the user may read them.  A run
-that was killed leaves them in place: a reader trusts the process and whether the address answers,
-not the file.
+that was killed leaves them in place: a reader relies on the process and on an answer from the
+address, not on the file.
 """
 
 from __future__ import annotations

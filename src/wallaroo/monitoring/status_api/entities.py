@@ -3,7 +3,7 @@
 The object of a key is shown by commit.  All is read from the checkpoint of a running application.
 
 Where it runs: ``EntityReader`` in the driver; the rest in a process of its own, so that a million
-keys use neither the driver's time, memory nor open files.
+keys do not use the driver's time, memory or open files.
 
 The process is a child like the others (``processes.child``) that reports whether its answer was
 cut, then the body as the client gets it.  It reads the newest commit, without a lock, one key group
@@ -61,7 +61,7 @@ class Question:
 
 
 class EntityReader:
-    """The reader of a checkpoint on request, in a process of its own.
+    """Reader of a checkpoint on request, in a separate process.
 
     It reads one query at a time.  Methods may be called from any thread.
     """

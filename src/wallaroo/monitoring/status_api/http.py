@@ -1,4 +1,4 @@
-"""HTTP for the status server: requests, replies, a table of routes, and sockets.
+"""HTTP for the status server: requests, replies, routes and sockets.
 
 Where it runs: driver, in threads of its own.
 
@@ -6,12 +6,12 @@ It is the standard library's server for the reasons in ``docs/decisions/0012``.
 
 Invariants:
 
-* GET is the one verb.
-* At most ``REQUESTS_MAX`` requests at a time; more are asked to come again.  At most
+* GET is the only method.
+* At most ``REQUESTS_MAX`` requests at a time; more are asked to retry.  At most
   ``STREAMS_MAX`` of these are streams, so that open dashboards never lock out a query.
 * A client has ``REQUEST_S_MAX`` for its whole request, TLS's handshake included, and its connection
-  makes room for others until then: silent clients keep none out.
-* ``/healthz`` and ``/readyz`` are answered however many requests are under way.
+  may be closed in favour of others until then: silent clients block no others.
+* ``/healthz`` and ``/readyz`` are answered regardless of the number of requests in progress.
 * Any error of a handler becomes an error reply: the run is not affected.
 """
 
@@ -58,7 +58,10 @@ _STATUS = {
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request: path without a final slash, parameters (their last values) and headers."""
+    """A request.
+
+    It has the path without a final slash, parameters (last values only) and headers.
+    """
 
     path: str
     parameters: Mapping[str, str]
@@ -71,7 +74,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A reply: a body, or a stream.  A stream consists of pieces until the client leaves."""
+    """A reply: a body or a stream.
+
+    A stream consists of pieces until the client leaves.
+    """
 
     code: HTTPStatus
     body: bytes = b""
@@ -271,7 +277,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.write(piece)
                 self.wfile.flush()
         except OSError:
-            pass  # the client has left
+            pass  # the client has disconnected
         finally:
             self._own.streams.release()
 

@@ -1,7 +1,7 @@
 """The frames of the connector protocol, and their form on the wire.
 
 Source of the format: Wallaroo's ``docs/proposals/connector-protocol-v3.md`` and the code that
-speaks it.  A frame is a big-endian u32 length of what follows, a u8 type and a body; ``short`` is a
+speaks it.  A frame is a big-endian u32 length of the rest, a u8 type and a body; ``short`` is a
 u16 length and that many bytes.  If text and code of Wallaroo differ, the code's form is written and
 both are read: RESTART carries an address (u32 length and text; the text says: empty), EOS a stream
 id (the text adds a message id).
@@ -30,11 +30,17 @@ FRAME_BYTES_MAX = 16 * 1024 * 1024
 
 
 class MalformedFrameError(ValueError):
-    """Error for bytes that are not a frame. Its text is for the peer."""
+    """Error for bytes that are not a frame.
+
+    Its text is for the peer.
+    """
 
 
 class Reader:
-    """A reader of a body from front to back.  Every read past the end is a struct.error."""
+    """A reader of a body from front to back.
+
+    Every read past the end is a struct.error.
+    """
 
     def __init__(self, content: bytes):
         self._content = content
@@ -95,7 +101,10 @@ SHORT = Form(short, Reader.short)
 
 
 class Fields:
-    """A message whose body is its fields, one after the other. ``forms`` holds their forms."""
+    """A message whose body is a sequence of fields.
+
+    ``forms`` holds their forms.
+    """
 
     __slots__ = ()
     type: ClassVar[int]
@@ -148,7 +157,10 @@ class Error(Fields):
 
 @dataclass(frozen=True, slots=True)
 class Notify(Fields):
-    """Client to worker: a stream begins, at this point as far as the client knows."""
+    """Client to worker: a stream begins.
+
+    It has the point of reference that the client knows.
+    """
 
     type = 3
     forms = (NUMBER, SHORT, NUMBER)
@@ -159,7 +171,10 @@ class Notify(Fields):
 
 @dataclass(frozen=True, slots=True)
 class NotifyAck(Fields):
-    """Worker to client: whether a stream may begin, and the last message id processed."""
+    """Worker to client: whether a stream may begin.
+
+    It has the last message id processed.
+    """
 
     type = 4
     forms = (FLAG, NUMBER, NUMBER)
@@ -170,7 +185,10 @@ class NotifyAck(Fields):
 
 @dataclass(frozen=True, slots=True)
 class Message(Fields):
-    """Client to worker: one message of a stream.  An empty payload means no message."""
+    """Client to worker: one message of a stream.
+
+    An empty payload means no message.
+    """
 
     type = 5
     stream: int
@@ -194,7 +212,10 @@ class Message(Fields):
 
 @dataclass(frozen=True, slots=True)
 class Ack(Fields):
-    """Worker to client: credits, and message ids up to which streams are safe."""
+    """Worker to client: credits and acknowledgements.
+
+    Streams are safe up to the message ids.
+    """
 
     type = 6
     forms = (SMALL, counted(PAIR))
@@ -204,7 +225,10 @@ class Ack(Fields):
 
 @dataclass(frozen=True, slots=True)
 class Restart(Fields):
-    """Worker to client: connect again, to this address if there is one, and rewind."""
+    """Worker to client: reconnect and rewind.
+
+    The address, if any, is the one to connect to.
+    """
 
     type = 7
     forms = (

@@ -74,7 +74,10 @@ class Phase1(Fields):
 
 @dataclass(frozen=True, slots=True)
 class Vote(Fields):
-    """Sink to worker: its vote; yes commits it to keep the bytes until phase 2, despite crashes."""
+    """Sink to worker: its vote.
+
+    Yes commits it to keep the bytes until phase 2, despite crashes.
+    """
 
     type = 204
     forms = (SHORT, FLAG)

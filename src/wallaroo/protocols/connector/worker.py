@@ -49,7 +49,10 @@ class Stream:
 
 @dataclass(slots=True)
 class Streams:
-    """All streams of a source, by id.  The host restores ``last`` from durable messages."""
+    """All streams of a source, by id.
+
+    The host restores ``last`` from durable messages.
+    """
 
     by_id: dict[int, Stream] = field(default_factory=dict)
 
@@ -71,7 +74,10 @@ class Streams:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A new message, for the host to store. An empty payload is not an event, but its id counts."""
+    """A new message for the host to store.
+
+    An empty payload is not an event, but its id counts.
+    """
 
     stream: int
     id: int
@@ -82,7 +88,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The end of a stream, to be acknowledged when all of it is durable."""
+    """The end of a stream, acknowledged when all of it is durable."""
 
     stream: int
     last: int

@@ -18,7 +18,9 @@ BACKLOG_SHARE = 4
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """The next batch's events over all sources, or none. ``limits`` is for some of them.
+    """The next batch's events over all sources, or none.
+
+    ``limits`` is for some of them.
 
     ``events_most``: the bound if several batches of ``events_max`` wait.
     """
@@ -41,8 +43,8 @@ def plan_ends(
 
     It reaches the ends of the logs, or has ``events_max`` events shared in proportion to the
     backlogs.  ``events_most``: the bound if several batches of ``events_max`` wait already.  Their
-    events are late anyway, and larger batches clear them sooner.  ``limits``: for some
-    sources, by name.  ``ask``: called before each question to a source, with its name.
+    events are late anyway, and larger batches clear them sooner.  ``limits``: for some sources, by
+    name.  ``ask``: called with a source's name before each query.
     """
     backlogs = {}
     ends: Ends = {}
@@ -69,7 +71,10 @@ def plan_ends(
 
 
 class AdmissionControl:
-    """The run's admission of input to batches, held at first. A lock separates its threads."""
+    """The run's admission of input to batches, closed at first.
+
+    A lock separates its threads.
+    """
 
     def __init__(
         self,

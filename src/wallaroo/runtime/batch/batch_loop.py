@@ -1,4 +1,4 @@
-"""The loop of a run: batch after batch, until its end or first error.
+"""The loop of a run over batches, until its end or error.
 
 Where it runs: driver, in a thread of its own (`BatchLoop.start`), or in the thread of a host that
 requests each batch (`BatchLoop.step`).

@@ -1,7 +1,7 @@
 """The order of calls in a batch: attempt, accept, commit, release.
 
-The invariants are at the head of ``state.log.commits``; they are enforced here alone, whatever runs
-the tasks.
+The invariants are at the head of ``state.log.commits``; they are enforced here alone, independent
+of the host that runs the tasks.
 
 A commit counts if it is written while its run owns the checkpoint. Ownership is checked after the
 write: then either the run that takes over finds the commit, or this one learns that it is too late
@@ -13,7 +13,7 @@ whose output is released by another thread once the answer arrives (`settle`).  
 * At most one commit is in flight, and the next one waits until it counts. If it does not, the run
   ends, and the batch built on it never commits.
 * Files made superfluous by a commit are deleted while no batch runs, since a running batch's staged
-  files are on no list. So a commit followed by a sweep is awaited.
+  files are on no list. So the next batch waits for a commit that is followed by a sweep.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 Where it runs: driver, after a commit.
 
 The invariant: a file is deleted only when no retained commit, nothing it is built on, and no later
-batch refers to it: if tasks write snapshots beside the batches, those newer than the ones in force
-stay. Commits are deleted oldest first, before their files. So a crash between two deletions leaves
-garbage, never a gap.
+batch refers to it: if tasks write snapshots in parallel with the batches, those newer than the ones
+in force stay. Commits are deleted oldest first, before their files. So a crash between two
+deletions leaves garbage, never a gap.
 
 A second one: files to delete and files needed are listed first, and ownership is checked after
 that. So files of a run that takes over are on no list of ours, however late we delete.
@@ -187,7 +187,7 @@ class Housekeeping:
     def _is_awaited(self, name: str) -> bool:
         """Return whether a later commit may name a snapshot.
 
-        Tasks may have written it beside the batches if it is newer than the one in force.
+        Tasks may have written it in parallel with the batches if it is newer than the one in force.
         """
         newest = {ref.first: ref.batch for ref in self._retained[-1].snapshots}
         batch, group = map(int, name.split(".")[:2])

@@ -55,7 +55,10 @@ class BatchCost(NamedTuple):
 
 
 class Pacer:
-    """Pacer of a run's batches; ``events_max``: the events that fit the next one."""
+    """Pacer of a run's batches.
+
+    ``events_max``: the events that fit the next one.
+    """
 
     def __init__(
         self,
@@ -191,7 +194,7 @@ class Pacer:
         return max(self._target_s, self._stretched_s())
 
     def _stretched_s(self) -> float:
-        """Return the time on events that makes the fixed time a third of a batch."""
+        """Return the time on events with which the fixed time is a third of a batch."""
         return min(ON_EVENTS * self._fixed_s, STRETCH_MAX * self._target_s)
 
 

@@ -28,7 +28,7 @@ class _Course:
 
 
 class RateLimit:
-    """Rate limit of a run's sources that are still in their first part."""
+    """Rate limit for sources that are still in their first part."""
 
     def __init__(
         self,

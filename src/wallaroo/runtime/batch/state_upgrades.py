@@ -30,7 +30,10 @@ PAUSE_S = 0.05  # between two batches without input
 
 
 class StateUpgrades:
-    """Portions of one run; ``progress``: that of each step, by the order of the plan."""
+    """Portions of one run.
+
+    ``progress``: that of each step, by the order of the plan.
+    """
 
     def __init__(self, plan: Plan):
         steps = evolving_steps(plan)

@@ -123,7 +123,10 @@ def _nothing_between() -> None:
 
 
 class Trigger:
-    """The trigger of batches: one thread calls `next`, any thread `admit` and `end`."""
+    """The trigger of batches.
+
+    One thread calls `next`, any thread `admit` and `end`.
+    """
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ _log = logging.getLogger("wallaroo.run")
 
 
 class Outage:
-    """Outage of one source, or of an ingress of it, if any; logged if it lasts."""
+    """Outage of a source or of its ingress, logged if it lasts."""
 
     def __init__(self, source: str, now: Callable[[], float] = time.time, ingress: str = ""):
         self._source = source

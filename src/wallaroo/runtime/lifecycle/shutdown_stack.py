@@ -8,7 +8,7 @@ from wallaroo.errors import InternalError, WallarooError
 
 
 class ShutdownStack:
-    """The functions that close a run's parts: an ``ExitStack`` that continues after errors."""
+    """An ``ExitStack`` that continues after errors, for closing a run."""
 
     def __init__(self) -> None:
         self._closers: list[Callable[[], object]] = []

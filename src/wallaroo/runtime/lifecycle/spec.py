@@ -33,5 +33,5 @@ class RunSpec:
 
     @property
     def is_synced(self) -> bool:
-        """Return whether each commit, and what it names, is on disk before it counts."""
+        """Return whether each commit, with the files it names, is on disk before it counts."""
         return is_synced(self.options.level, True)

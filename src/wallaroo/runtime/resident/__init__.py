@@ -1,1 +1,1 @@
-"""Resident tasks: workers that keep their state and their connections from batch to batch."""
+"""Resident tasks: workers that keep state and connections between batches."""

@@ -68,7 +68,7 @@ class Planned(NamedTuple):
 
 
 class Pipelining:
-    """Planner of the next epoch, used if a whole epoch of input waits."""
+    """Planner of the next epoch, used if a full epoch is waiting."""
 
     def __init__(
         self,

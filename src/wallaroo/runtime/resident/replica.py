@@ -25,7 +25,10 @@ REPLICA_NOTE = "replica"  # in a task's report: the commit that its copy was bro
 
 
 class Replica:
-    """The copy of ``groups`` in the view folder ``root``. ``every_s`` passes between two turns."""
+    """The copy of ``groups`` in the view folder ``root``.
+
+    ``every_s`` passes between two turns.
+    """
 
     def __init__(
         self, root: Path, key_groups: int, groups: Sequence[int], storage: Storage, every_s: float

@@ -56,7 +56,10 @@ def _nothing_ahead(epoch: Epoch) -> None:
 
 
 class LostTaskError(Exception):
-    """The loss of a task, at its start or in an epoch; ``reports``: those of the other tasks."""
+    """The loss of a task, at its start or in an epoch.
+
+    ``reports``: those of the other tasks.
+    """
 
     reports: Sequence[TaskReport] = ()
 
@@ -225,7 +228,10 @@ class ResidentTasks:
 
 
 class Losses:
-    """Bound on lost tasks: a batch that loses tasks repeatedly is to blame."""
+    """Bound on lost tasks.
+
+    A batch that loses tasks repeatedly is to blame.
+    """
 
     def __init__(self, count_max: int, seconds: float):
         self._count_max = count_max

@@ -58,7 +58,10 @@ Given = list[list[Record]] | None  # by task of the next level; None: there was 
 
 
 class RunAhead(NamedTuple):
-    """Results of level 0 of a planned epoch: blocks, or the reports of the only level."""
+    """Results of level 0 of a planned epoch.
+
+    They are blocks, or the reports of the only level.
+    """
 
     planned: Ahead
     given: Given = None
@@ -136,7 +139,9 @@ def _serve(driver: socket.socket, task: ResidentTask) -> None:
 
 
 class ResidentTask:
-    """A task that runs its part of each epoch. ``common`` is a batch without input.
+    """A task that runs its part of each epoch.
+
+    ``common`` is a batch without input.
 
     ``replica`` are other hosts' key groups of which it keeps a copy.
     """

@@ -50,7 +50,9 @@ class Repeated:
 
 
 class Follower:
-    """A view of all key groups. ``view`` is None if there is no state to follow.
+    """A view of all key groups.
+
+    ``view`` is None if there is no state to follow.
 
     ``prepare`` prepares the host; its errors end the standby.
     """

@@ -40,7 +40,10 @@ Begun = TypeVar("Begun")
 
 @dataclass(frozen=True, slots=True)
 class FormerRun:
-    """Run that was taken over. ``driver`` is its process if on this machine."""
+    """Run that was taken over.
+
+    ``driver`` is its process if on this machine.
+    """
 
     lease: Lease
     driver: Process | None

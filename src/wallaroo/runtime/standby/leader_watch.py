@@ -16,13 +16,16 @@ class Verdict(Enum):
 
     WAIT = auto()
     BEGIN = auto()  # no run leads: start as usual, which a lock may prevent
-    TAKE_OVER = auto()  # the leader is silent: take over, whatever it holds
+    TAKE_OVER = auto()  # the leader is silent: take over, even if it holds the lock
     END = auto()  # the application was stopped
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The owner of a checkpoint at one poll: the newest claim, and the lease."""
+    """The owner of a checkpoint at one poll: claim and lease.
+
+    The claim is the newest.
+    """
 
     epoch: int = 0  # 0: nothing was begun
     lease: Lease | None = None

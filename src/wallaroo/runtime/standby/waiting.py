@@ -28,7 +28,10 @@ _log = logging.getLogger("wallaroo.run")
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Start of a standby as the leader: the claim it follows, the run it replaces."""
+    """Start of a standby as the leader.
+
+    It has the claim it follows and the run it replaces.
+    """
 
     after: int
     is_taking_over: bool

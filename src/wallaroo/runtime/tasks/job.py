@@ -57,7 +57,7 @@ class CarriedLogs:
     """Logs of a run by source, as sent to tasks.
 
     They are unpickled at their first use, which is after the plan's: the class of a user's source
-    may be in a module beside the application, which is importable only then.
+    may be in a neighbouring module of the application, which is importable only then.
     """
 
     __slots__ = ("_logs", "_packed")

@@ -1,6 +1,7 @@
 """Feeding of levels with a task's part of a batch.
 
-Where it runs: worker, and wherever a runner works in one process.  Pure but for what levels call.
+Where it runs: worker, and wherever a runner works in one process.  Pure, except for the functions
+that levels call.
 """
 
 from __future__ import annotations

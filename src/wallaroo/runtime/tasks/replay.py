@@ -1,4 +1,4 @@
-"""Replay of recorded input at the pace of its event times: ``--speed 10x``.
+"""Replay of recorded input at the pace of event time (``--speed 10x``).
 
 Where it runs: pure (driver).  Only the size of batches is bounded: results are those of the same
 input at any speed.

@@ -1,4 +1,4 @@
-"""Output of one task: its writers, and the transfer to the driver's host.
+"""Output of one task: its writers and its transfer to the driver.
 
 The invariant: once a task has its tokens, the output they name is in the sinks' folders on the
 driver's host: written there, or handed over.

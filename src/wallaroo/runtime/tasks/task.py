@@ -151,7 +151,10 @@ class Counts:
 
 
 class Task:
-    """A task that feeds a Level from logs or blocks and stages outputs."""
+    """A task that feeds a Level from logs or blocks.
+
+    It stages outputs.
+    """
 
     def __init__(self, job: BatchJob, level: int, index: int, open_state: OpenState):
         self._job = job

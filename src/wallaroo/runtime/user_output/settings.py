@@ -1,4 +1,4 @@
-"""The destination of the application's printed lines; it travels with the deployment.
+"""Destination of the application's printed lines, sent with the deployment.
 
 Where it runs: created by the driver, read by workers.
 """
@@ -22,7 +22,10 @@ STRUCTURED = b"\0"
 
 @dataclass(frozen=True, slots=True)
 class UserOutput:
-    """The driver's Unix socket for a worker's lines; "": the worker's own stderr."""
+    """The driver's Unix socket for workers' lines.
+
+    "": the worker's own stderr.
+    """
 
     address: str = ""
     log_level: str = "info"

@@ -6,8 +6,9 @@ Committed outputs are handed over slice by slice, in order, each at least once.
 
 The invariant: outputs are forgotten when `deliver` has returned from the call with them, or has
 counted them in `SlicedSession.accepted`, not before.  Within a run a slice that failed is delivered
-again without those, and slices before it are not; after a crash the batch in hand begins again,
-with the same slices.  A slice that was refused for some of its outputs is delivered one by one.
+again without those, and slices before it are not; after a crash the current batch is delivered from
+its beginning, with the same slices.  A slice that was refused for some of its outputs is delivered
+one by one.
 """
 
 from __future__ import annotations
@@ -73,7 +74,10 @@ class Slice:
 
 
 class RefusedSliceError(Exception):
-    """A slice of several outputs that was refused as a whole. It may be accepted in part."""
+    """A slice of several outputs that was refused as a whole.
+
+    It may be accepted in part.
+    """
 
 
 class SlicedSession(Session):
@@ -153,8 +157,8 @@ class SlicedSystem(ExternalSystem[Config]):
 class AckingSystem(SlicedSystem[Config]):
     """A server that confirms outputs one by one, and has no transactions.
 
-    ``refusal``: what it does with output that it does not accept, in words, with ``{output}`` and
-    ``{target}``.  ``ways_to_correct``: what a user does then, before the next run.
+    ``refusal`` states in words how it treats output that it does not accept, with ``{output}`` and
+    ``{target}``. ``ways_to_correct`` states the user's remedies before the next run.
     """
 
     client: ClassVar[ClientErrors]

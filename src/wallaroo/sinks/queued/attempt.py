@@ -52,7 +52,7 @@ class Attempt:
         self._broken_off_at = None
 
     def succeed(self) -> None:
-        """Note that output has left."""
+        """Record that output was sent."""
         self._growth = 1
 
     @property

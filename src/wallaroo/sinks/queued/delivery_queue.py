@@ -3,7 +3,7 @@
 Two threads use it; callers hold the committer's lock.
 
 The invariants: a batch is in the list on disk (``sinks/queued/pending.py``) before the checkpoint
-can forget its commit.  That output has left is noted first; then its staged files are removed, and
+can forget its commit.  Sent output is recorded first; then its staged files are removed, and
 then it is forgotten.
 """
 
@@ -79,12 +79,12 @@ class WaitingBatches:
         self._batches[batch.batch] = batch
 
     def record(self, batch: PendingBatch) -> None:
-        """List a batch on disk, unless it has left already."""
+        """List a batch on disk, unless it was sent already."""
         if batch.batch in self._batches:
             self._list.add(batch)
 
     def remove(self, last: CommitId) -> None:
-        """Forget the batches up to a commit: their output has left."""
+        """Forget the batches up to a commit: their output was sent."""
         note_left(self.staging, last, self._writer, self._ledger)
         for number in sorted(number for number in self._batches if number <= last.batch):
             self._list.remove(self._batches.pop(number))

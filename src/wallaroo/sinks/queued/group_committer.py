@@ -19,7 +19,7 @@ class GroupSystem(ExternalSystem[Config], Generic[Config]):
 
 
 class GroupCommitter(QueuedCommitter):
-    """A committer that keeps output in the outbox until a group is due.
+    """A committer that keeps output in the outbox until it is due.
 
     A group holds whole commits, in order.  It is due when it is large or old enough, and when the
     run stops.

@@ -1,9 +1,9 @@
-"""The list on disk of commits whose output has not left.
+"""The list on disk of commits whose output is not yet sent.
 
 It is a small file per commit: ``pending/<batch>.json``.
 
 The invariant: a batch's file is there (and on disk, in durable mode) before the checkpoint forgets
-the batch's commit, which names the same tokens; it is removed when the batch's output has left,
+the batch's commit, which names the same tokens; it is removed when the batch's output was sent,
 staged files first.  It is written whole and names its commit.  Batches are listed in order.
 """
 
@@ -131,7 +131,7 @@ class PendingList:
             )
 
     def remove(self, batch: PendingBatch) -> None:
-        """Forget a batch that has left, and its staged files."""
+        """Remove the record of a sent batch, and its staged files."""
         remove_staged(self._staging, batch.tokens)
         fault_point("outbox.pending.remove")
         self._path(batch.batch).unlink(missing_ok=True)

@@ -8,14 +8,13 @@ The invariants:
   returns.  If the driver dies in between, the checkpoint's last commit still has the tokens, and
   ``recover`` hands the batch over again.
 * The thread writes batches in order, several that wait together if the session can, and forgets a
-  batch only when the system has confirmed its transaction.  What it cannot know (a connection broke
-  during the commit, the driver died after it) it does again: `Session.write` finds out that it is
-  there.
-* What the system and the pending list remember they remember by commit.  A commit there that is not
-  in the checkpoint's history means that the checkpoint was rolled back or is an older copy: output
-  cannot be taken back, so the run is refused.  So it is if the system's ledger lacks a commit whose
-  output has left: the system was restored from an older copy, or a replica that lagged behind took
-  over.
+  batch only when the system has confirmed its transaction.  If the outcome is unknown (a connection
+  broke during the commit, the driver died after it), it writes again: `Session.write` detects that
+  the batch is there.
+* Records of the system and of the pending list name commits. A commit there that is not in the
+  checkpoint's history means that the checkpoint was rolled back or is an older copy: output cannot
+  be taken back, so the run is refused.  It is also refused if the system's ledger lacks a commit
+  whose output was sent: the system was restored from an older copy, or a lagging replica took over.
 * Nothing is written once another run has taken the checkpoint over: ownership is checked before
   each transaction. A pause after the check is fenced by the system, as after a crash.  The answer
   may come from another machine: no call into the system is timed meanwhile.
@@ -23,10 +22,10 @@ The invariants:
   (no such table, a value that does not fit) end the run; the batch stays in the list, and the next
   run continues with it.
 * A call into the system that shows no sign of life for `ExternalSystem.stalled_s` is broken off:
-  its session is closed and another one is opened.  A thread that hangs nevertheless, in a client's
-  own code say, is replaced if the system is fencing; what the old one does later changes nothing
-  here (`_require_current`) and nothing there.  If the system is not, two would write at once: then
-  the sink waits, and the log names it.
+  its session is closed and another one is opened.  A thread that hangs nevertheless, for example in
+  a client's own code, is replaced if the system supports fencing; later actions of the old one
+  change nothing here (`_require_current`) and nothing there. Without fencing, two would write at
+  once: then the sink waits, and the log names it.
 """
 
 from __future__ import annotations
@@ -63,7 +62,10 @@ class _ReplacedError(Exception):
 
 
 class QueuedCommitter(SinkCommitter):
-    """A committer of staged batches to one system; ``points``: its fault points' prefix."""
+    """A committer of staged batches to one system.
+
+    ``points``: its fault points' prefix.
+    """
 
     def __init__(self, system: ExternalSystem[Any], context: CommitContext, *, points: str):
         self._sink = context.sink
@@ -83,7 +85,7 @@ class QueuedCommitter(SinkCommitter):
     def recover(self, history: CommitHistory, tokens: Sequence[Any]) -> None:
         """Begin to write, starting with output that an earlier run committed but did not write.
 
-        What was not committed is removed.
+        Uncommitted output is removed.
         """
         staging = self._waiting.staging
         record = read_target(staging, history, tokens)

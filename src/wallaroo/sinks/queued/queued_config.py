@@ -1,6 +1,6 @@
 """QueuedSinkConfig: the configuration of a sink that a queued committer writes.
 
-Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
+Where it runs: the configuration is pickled; writers run in workers, the committer in the driver.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from wallaroo.user_code.references import load
 
 
 class QueuedSinkConfig(SinkConfig):
-    """A sink whose outputs the driver writes in a thread after the commit.
+    """A sink whose outputs a driver thread writes after the commit.
 
     A subclass adds options and names its `ExternalSystem`.  That is loaded in the driver only: so
     workers stage outputs without the client library, and the system's module can import the

@@ -29,12 +29,15 @@ class CommitContext:
     """The context of a committer: sink, outbox and durability."""
 
     sink: str  # the sink's unique name in the plan
-    staging: Path  # the outbox: a directory for this sink beside the checkpoint
+    staging: Path  # the outbox: a directory for this sink next to the checkpoint
     is_durable: bool  # whether what is confirmed must survive a power cut
 
 
 class DeliveryError(Exception):
-    """Output that was not accepted; ``args``: the reason, and whether a retry may help."""
+    """Output that was not accepted.
+
+    ``args``: the reason, and whether a retry may help.
+    """
 
     def __init__(self, why: str, is_transient: bool):
         super().__init__(why, is_transient)
@@ -96,8 +99,8 @@ class ExternalSystem(ABC, Generic[Config]):
     ways_on: ClassVar[str] = ""  # the remedy if the checkpoint was rolled back
     # how long a session's calls may take without a sign of life
     stalled_s: float = STALLED_S
-    # whether output is there once even if an older session's call, which hangs now, ends later:
-    # a new session fences the older ones, or the system compares commits in each transaction
+    # whether output is written once even if a hanging call of an older session completes later: a
+    # new session fences the older ones, or the system compares commits in each transaction
     is_fencing: bool = False
     # the name of the record of commits that the system keeps together with the output; empty if it
     # keeps none, or if entries vanish while the output stays

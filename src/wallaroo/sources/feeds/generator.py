@@ -1,6 +1,6 @@
 """The generator source: a user's object computes event after event.
 
-Where it runs: the configuration travels; the generator runs in a feeder process of its own.
+Where it runs: the configuration is pickled; the generator runs in a feeder process of its own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ RESUME_SHARE = 0.1  # the share of a generator's time spent on pickling it, at m
 
 
 class GeneratorFeed:
-    """The feed of a user's generator. Its state before each run is kept in case it fails."""
+    """The feed of a user's generator.
+
+    Its state before each run is kept in case it fails.
+    """
 
     def __init__(self, source: str, generator: object, resume: bytes):
         self._name = source
@@ -110,7 +113,7 @@ def _unpickle(payload: bytes) -> Any:
 
 
 unpickled: Decoder[Any] = Decoder(_unpickle, "unpickle", is_pure=True)
-unpickled.__qualname__ = "unpickled"  # travels by reference, under the name it has here
+unpickled.__qualname__ = "unpickled"  # pickled by reference, under the name it has here
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +121,8 @@ class GenSourceConfig(SourceConfig[Event]):
     """A source of the events of ``gen_instance``.
 
     They are ``initial_value()``, then ``apply(previous)`` until it returns ``None``.  The instance
-    is part of what survives a restart, attributes and all, so it and its events must be picklable
-    and their classes importable.  Events come as fast as they are consumed.
+    survives a restart, including its attributes, so it and its events must be picklable and their
+    classes importable.  Events come as fast as they are consumed.
 
     In the API of 2018, ``GenSourceConfig(gen_instance)``, it gets its pipeline's name.
     """

@@ -1,18 +1,18 @@
 """The inbox of a source, a bounded queue before its feed.
 
-It is for sources that push events: the user's code, or a client library, puts them in from its own
+It is for sources that push events: the user's code, or a client library, adds them from its own
 thread.
 
 The invariants:
 
-* Events leave the inbox in the order in which they came, each with the position after it; the last
-  one's position is stored in one piece with them.
+* Events leave the inbox in order of arrival, each with the position after it; the last one's
+  position is stored atomically with them.
 * `Pushed.stored` is called after the event is on disk, never before.
 * At most ``EVENTS_MAX`` events or ``BYTES_MAX`` bytes wait (one event may be larger): a caller that
   puts more waits.  So if the spool is full, the user's code waits too.
 * Only `Inbox.end` ends a source.  Work that returns without it is reported and called again, after
-  all that it put is stored; so is work of ours that raises (no descriptor is left, say), while an
-  exception of the user's code ends the run.
+  all that it put is stored; so is work of ours that raises (for example, without a free
+  descriptor), while an exception of the user's code ends the run.
 """
 
 from __future__ import annotations
@@ -140,7 +140,10 @@ class Inbox:
 
 
 class InboxFeed:
-    """A feed of events that ``work`` puts into an inbox from its thread."""
+    """A feed of events that ``work`` puts into an inbox.
+
+    ``work`` runs in a thread of its own.
+    """
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """IteratorSource: the events of an iterator, or of an async iterator.
 
-Where it runs: the configuration travels; the iterator runs in a thread of a feeder process, which
-writes what it yields to the spool.
+Where it runs: the configuration is pickled; the iterator runs in a thread of a feeder process,
+which writes its events to the spool.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class At(NamedTuple):
 class IteratorSource(SourceConfig[Event]):
     """A source of the events of ``open_events(after)``, which ends with them.
 
-    It returns an iterable or an async iterable (a generator function, say).
+    It returns an iterable or an async iterable, and may be a generator function.
 
     ``after`` is None at the beginning.  After a restart it is the position of the last event that
     is stored: its number, counted from 1, or the one given with it, ``At(event, position)``.

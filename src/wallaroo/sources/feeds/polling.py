@@ -1,10 +1,10 @@
 """PollingSource: a user's own source that is polled for new events.
 
-Where it runs: the configuration travels; `poll` is called in a feeder process of its own, which
-writes what it returns to the spool.
+Where it runs: the configuration is pickled; `poll` is called in a feeder process of its own, which
+writes the result to the spool.
 
-The invariant: events and the position after them are stored in one piece.  So what was stored is
-not polled again, and what was not stored is.
+The invariant: events and the position after them are stored atomically. So stored events are not
+polled again, and all others are.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class PollingSource(SourceConfig[Event]):
     def poll(self, position: Any) -> tuple[Iterable[Any], Any] | None:
         """Return events after ``position``, and the position after them; ``None`` at the end.
 
-        Any number of events, at best some thousands; ``None`` ends the source for good.
+        Any number of events, ideally some thousands; ``None`` ends the source permanently.
 
         ``position`` is the one that the last poll returned, also after a restart; None at the
-        beginning.  Events and positions have to be picklable.  Raise PeerError for what ends the
-        run and is not this code's fault.
+        beginning.  Events and positions have to be picklable.  Raise PeerError for errors of the
+        outside that should end the run.
         """
 
     @property

@@ -1,6 +1,6 @@
 """PushSource: events that a client library calls back with.
 
-Where it runs: the configuration travels; the user's code runs in a thread of a feeder process,
+Where it runs: the configuration is pickled; the user's code runs in a thread of a feeder process,
 which writes what is pushed to the spool.
 """
 
@@ -60,8 +60,8 @@ class Push:
 class PushSource(SourceConfig[Event]):
     """A source whose ``subscribe(push)`` arranges for ``push(event)`` with every event.
 
-    At least once, if the sender sends again what was not acknowledged: the ``stored`` of
-    ``push(event, stored)`` is called when to acknowledge.  An event that is pushed but not yet
+    At least once, if the sender resends unacknowledged events: the ``stored`` of ``push(event,
+    stored)`` is called when the event may be acknowledged.  An event that is pushed but not yet
     stored is lost if the process dies. ``subscribe`` may return at once or run as long as it likes;
     ``push.end()`` ends the source. With a ``decoder`` events are payloads (bytes) for it; else
     anything that can be pickled.

@@ -23,7 +23,7 @@ def keep_reading(
     """Call ``read``, over one connection, again whenever that breaks, until the inbox has ended.
 
     The status names ``place`` meanwhile.  The pause doubles up to ``retry_s_max``, until events
-    come.  Raises PeerError for a permanent error: ``problem`` begins its text, ``ways`` ends it.
+    arrive.  Raises PeerError for a permanent error: ``problem`` begins its text, ``ways`` ends it.
     """
     inbox.is_away = True
     pause_s = retry_s

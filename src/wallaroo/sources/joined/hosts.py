@@ -1,4 +1,4 @@
-"""The ingress hosts that have joined a run, as its driver knows them.
+"""The ingress hosts that have joined a run, for its driver.
 
 Where it runs: driver.  Threads of connections write (`ingress.joining.host_listener`), those of
 batches and of the observer read.
@@ -38,11 +38,14 @@ class Farewell(Enum):
 
     NONE = "none"
     LEAVING = "leaving"  # once all its input is committed
-    LOST = "lost"  # at once: what is not committed is given up
+    LOST = "lost"  # at once: uncommitted input is abandoned
 
 
 class HostPart:
-    """One source's spool on an ingress host: `SpoolPlaces`, as the host reports them."""
+    """One source's spool on an ingress host.
+
+    It is `SpoolPlaces`, as the host reports them.
+    """
 
     def __init__(self) -> None:
         self.connections = Statements()
@@ -182,7 +185,7 @@ class IngressHosts:
     def __init__(self, sources: Collection[str], spool_root: Path, wake: Callable[[], None]):
         """Begin with the hosts that an earlier run has let in, and that no commit may list yet.
 
-        ``wake`` makes the run poll its sources.
+        ``wake`` causes the run to poll its sources.
         """
         self.sources = tuple(sources)
         self.wake = wake
@@ -252,7 +255,7 @@ class IngressHosts:
             self._welcomed.remove(key)
 
     def vanished(self, key: str) -> None:
-        """Note that a host was welcome, and has not said whether it began to receive."""
+        """Record that a host was welcomed, and has not reported yet whether it receives."""
         self.get(key).is_welcome = True
         self.wake()
 

@@ -9,9 +9,9 @@ events]}, "base": events, "left": [id]}``: the own spool's key is empty, a host'
 
 The invariants:
 
-* A host joins and leaves by `reconcile`: what it holds is read after a commit that knows it.  One
+* A host joins and leaves by `reconcile`: its input is read after a commit that includes it. One
   that disconnects before that commit is listed all the same: it may have acknowledged input.  It
-  leaves after all its input is committed, or by order of a person if it is lost.
+  leaves after all its input is committed or, if it is lost, by an operator's command.
 * One range per host and batch.  If its rest cannot be read, the batch commits what was read: no
   batch waits for a host that is disconnected, and nothing is read twice or left out.
 * A partition of a host that is disconnected holds the watermark where it was, until the host's
@@ -99,7 +99,10 @@ class _HostSpool(SpoolLog):
 
 
 class SeveralSpools(SourceLog):
-    """The log of the own spool and those of hosts. See the module's docstring."""
+    """The log of the own spool and those of hosts.
+
+    See the module's docstring.
+    """
 
     wakes = True
 

@@ -2,10 +2,10 @@
 
 Where it runs: driver, of a standby and of the run that it becomes.
 
-Such a master gives all free cores to the first driver that registers.  So a standby asks for none
-until it leads.  A driver that hangs, or is cut off, keeps its executors, as its JVM, or the
-master's connection to it, may be alive: who takes over sends the master what a driver sends it at
-its own end.  Other cluster managers have their own rules for both.
+Such a master gives all free cores to the first driver that registers.  So a standby requests none
+until it leads.  A driver that hangs or is disconnected keeps its executors, since its JVM, or the
+master's connection to it, may be alive: a run that takes over sends the master the message that a
+driver sends when it ends.  Other cluster managers have their own rules for both.
 """
 
 from __future__ import annotations

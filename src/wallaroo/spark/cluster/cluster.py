@@ -1,15 +1,15 @@
-"""The hosts of a run: its cluster's members, and the placement of tasks.
+"""The hosts of a run: its cluster's members and task placement.
 
 ``poll`` is called by the watch, many times a second; batches ask for ``tasks`` and ``layout``.
 
 A host joins as follows: Spark has an executor there; a task is sent to it (its Python starts,
-imports the application, sees the checkpoint); then its view is filled with the key groups it is
-going to own, while batches continue elsewhere; only then is it a member, and the next batch has a
-layout with it.  A host that has left is not a member from the next batch on.  With a local
-master there is nothing to place: ``layout`` is None.
+imports the application, sees the checkpoint); then its view is filled with the key groups that it
+will own, while batches continue elsewhere; only then is it a member, and the next batch has a
+layout with it.  A host that has left is not a member from the next batch on.  With a local master
+there is nothing to place: ``layout`` is None.
 
 A host that cannot take part (no checkpoint, no library) is excluded, and probed again at intervals.
-Should Spark give it a task all the same, the batch is run again.
+If Spark sends it a task nevertheless, the batch is rerun.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ NO_WORKERS = (
     "without recovery mode does not know it: then run the same command again)"
 )
 _log = logging.getLogger("wallaroo.run")
-WARMINGS = 2  # the second one catches up with what was committed during the first
+WARMINGS = 2  # the second one catches up with the commits made during the first
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,10 @@ class Exclusion:
 
 
 class ExcludedHosts:
-    """The excluded hosts.  Used by the watch and by the thread in which hosts join."""
+    """The excluded hosts.
+
+    Used by the watch and by the thread in which hosts join.
+    """
 
     def __init__(self, context: SparkContext):
         # the one that the scheduler reads; ``getConf`` returns a copy

@@ -29,7 +29,10 @@ class HostProbe:
 
 @dataclass(frozen=True, slots=True)
 class WarmUpResult:
-    """The result of a warm-up task: its part of the view is up to date, or an error."""
+    """Result of a warm-up task.
+
+    Its part of the view is up to date, or there was an error.
+    """
 
     worker: str
     task: int

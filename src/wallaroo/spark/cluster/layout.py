@@ -6,11 +6,11 @@ Spark places a task on the host that its RDD prefers, if a core is free there.  
 
 * Level 0 reads the logs of sources: its RDD is one small element per task, each with a preferred
   host (Spark's ``makeRDD``).
-* A level behind a shuffle consists of what Spark's shuffle brings.  To give it hosts it is united,
+* A level after a shuffle reads the output of Spark's shuffle. To assign hosts to it, it is united,
   partition by partition, with an *anchor*: an RDD of the same partitioner whose partitions, one
   ``None`` each, are cached on the hosts they belong to.  Spark prefers the host on which most
   parents of a partition are.  An anchor's partition that was lost with its host is computed again
-  wherever the task runs, so the anchor never is in the way.
+  wherever the task runs, so the anchor never blocks it.
 
 A layout is created once per placement and number of tasks, and used by all batches until the
 cluster changes.
@@ -61,7 +61,10 @@ def shuffled_of(rdd: RDD[Any]) -> Any:
 
 
 class Layout:
-    """The hosts of a batch's tasks. Without a shuffle of Spark's, it has no anchors."""
+    """The hosts of a batch's tasks.
+
+    Without a shuffle of Spark's, it has no anchors.
+    """
 
     def __init__(self, context: SparkContext, hosts: tuple[str, ...]):
         self.hosts = hosts
@@ -107,7 +110,10 @@ class Layout:
 
 
 class Layouts:
-    """The layouts of the present members, by number of tasks. The cluster's lock guards them."""
+    """The layouts of the present members, by number of tasks.
+
+    The cluster's lock guards them.
+    """
 
     def __init__(self, cleaner: ShuffleCleaner):
         self._cleaner = cleaner

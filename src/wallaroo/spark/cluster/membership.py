@@ -1,4 +1,4 @@
-"""The cluster's members, their work on key groups, and the effects of changes.
+"""The cluster's members, their work on key groups, and effects of changes.
 
 Guarded by the cluster's lock.
 """
@@ -41,7 +41,7 @@ class Membership:
         return Member(seen.host, f"{worker}/{seen.host}" if worker in names else worker, seen.cores)
 
     def having(self, member: Member) -> tuple[Member, ...]:
-        """Return the members with one more, in place of an older one of that host."""
+        """Return the members with one more, which replaces an older one of that host."""
         others = (other for other in self.members if other.host != member.host)
         return tuple(sorted((*others, member), key=lambda some: some.host))
 

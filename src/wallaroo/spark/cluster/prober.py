@@ -18,14 +18,14 @@ from wallaroo.spark.cluster.layout import located
 from wallaroo.spark.session.spark_errors import JVM_GONE
 
 PROBES = 16  # hosts probed at once, when a run starts
-PROBE_S = 60.0  # for a host until Spark gives it its first task
+PROBE_S = 60.0  # for a host until Spark sends it its first task
 LOOK_S = 0.5  # between two tries
 
 Answer = Callable[[], HostProbe]
 
 
 class Prober:
-    """The thread that sends hosts a first task, and then lets them join."""
+    """The thread that admits hosts after they have run a probe task."""
 
     def __init__(self, context: SparkContext, deployment: Deployment):
         self._context = context

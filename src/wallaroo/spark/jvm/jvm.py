@@ -22,7 +22,10 @@ _launching = threading.Lock()
 
 
 class Jvm:
-    """The one JVM of this process, kept for later sessions; ``begun``: one that is starting."""
+    """The one JVM of this process, kept for later sessions.
+
+    ``begun``: one that is starting.
+    """
 
     def __init__(self, begun: JvmProcess | None = None) -> None:
         self._begun = begun

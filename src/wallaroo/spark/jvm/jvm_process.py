@@ -2,10 +2,10 @@
 
 Each takes a second, so they run in parallel.
 
-It lives in a session of its own and ignores SIGTERM and SIGINT: a signal to the driver's whole
+It runs in a session of its own and ignores SIGTERM and SIGINT: a signal to the driver's whole
 process group asks the driver to stop, and Spark is needed for that.  It ends when its stdin does,
-which it watches once it has started; before that the kernel ends it with the driver (Linux).  As
-long as it lives it shares the lock of the run's scratch folder, which it works in.
+which it watches once it has started; before that the kernel ends it with the driver (Linux).  While
+it runs it shares the lock of the run's scratch folder, in which it works.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from wallaroo.spark.local_cluster.secrets import secret_of
 
 MASTERS = "local[N], local[*], spark://HOST:PORT, yarn or k8s://URL"
 WORKER_PYTHON = "PYSPARK_PYTHON"
-WORKER_MODULES = ("lmdb", "cloudpickle")  # imported by workers besides Spark's own
+WORKER_MODULES = ("lmdb", "cloudpickle")  # imported by workers in addition to Spark's own
 PYTHON_SECONDS_MAX = 30.0
 MASTER_S_MAX = 5.0  # for each address of a master to accept a connection
 JAVA_MIN = 17  # required by Spark 4
@@ -158,7 +158,7 @@ def check_spark_home(environment: Mapping[str, str]) -> None:
 
 
 def java_major_in(program: Path) -> int | None:
-    """Return a Java's major version from the file ``release`` beside it; None without it.
+    """Return a Java's major version from its file ``release``; None without it.
 
     Every Java since 7 has that file; to start it and ask would take a tenth of a second.
     """
@@ -173,8 +173,8 @@ def java_major_in(program: Path) -> int | None:
 def check_worker_python(environment: Mapping[str, str]) -> None:
     """Raise PeerError if the environment names a Python for the workers that they cannot use.
 
-    It does not start, lacks modules, or is of another version than this one: pickled code does not
-    travel between versions.
+    It does not start, lacks modules, or is of another version than this one: pickled code cannot be
+    moved between versions.
     """
     variable = WORKER_PYTHON
     program = environment.get(variable, "")

@@ -27,7 +27,7 @@ appender.stderr.layout.pattern = spark %p %c{{1}}: %m%n%ex{{{trace}}}
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = {level}
 """
-# Attempts of tasks that failed, whatever the level; `wallaroo.spark.jvm.stderr` reads their lines.
+# Attempts of failed tasks, at any level; `wallaroo.spark.jvm.stderr` reads their lines.
 LOST_TASKS = """\
 rootLogger.appenderRef.stderr.level = {level}
 logger.tasks.name = org.apache.spark.scheduler.TaskSetManager
@@ -50,7 +50,7 @@ SETTINGS = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
-    # the offset log of a run is disposable (docs/decisions/0002): no .crc files beside it
+    # the offset log of a run is disposable (docs/decisions/0002): no .crc files for it
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.streaming.minBatchesToRetain": "8",

@@ -49,7 +49,10 @@ FIX = "End that, or start a new cluster with another --port PORT."
 
 
 class LocalCluster:
-    """The cluster that a folder describes.  Every method raises PeerError, with the fix."""
+    """The cluster that a folder describes.
+
+    Every method raises PeerError, with the fix.
+    """
 
     def __init__(self, folder: Path, places: Places | None = None, start_s: float = START_S):
         self.folder = folder.resolve()

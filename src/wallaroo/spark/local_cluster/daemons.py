@@ -85,7 +85,10 @@ def as_it_is(command: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class Daemons:
-    """The daemons of one folder. Each start returns a child of this process at once."""
+    """The daemons of one folder.
+
+    Each start returns a child of this process at once.
+    """
 
     def __init__(self, folder: Path):
         self.folder = folder

@@ -1,4 +1,4 @@
-"""The micro-batch host: a streaming query begins batches, each is one Spark job."""
+"""The micro-batch host: one Spark job per batch of a streaming query."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def new_run(
 
     It runs in ``session`` if one is given (it stays open), in ``begun`` if a JVM is on its way.
 
-    Raises PeerError if the options ask for what the master does not have.
+    Raises PeerError if the master cannot satisfy the options.
     """
     kind = ResidentHost if options.is_resident else MicroBatchHost
     host = kind(application.name, options, session, begun)

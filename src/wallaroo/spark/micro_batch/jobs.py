@@ -30,7 +30,7 @@ from wallaroo.spark.session.spark_errors import (
 
 ATTEMPTS = 5  # per batch on a cluster, whose hosts may leave
 ATTEMPTS_LOCAL = 2
-CRASHES_MAX = 3  # per batch on a cluster, besides attempts that lost hosts
+CRASHES_MAX = 3  # per batch on a cluster, in addition to attempts that lost hosts
 _log = logging.getLogger("wallaroo.run")
 
 
@@ -48,10 +48,10 @@ def run_with_retries(
     staged output of such an attempt is dropped by ``abort``.
 
     On this host alone, it is run again once if workers crashed, without the view: a damaged one
-    ends processes (SIGBUS), and is rebuilt from the checkpoint.  PeerError reports workers that go
-    on crashing.
+    ends processes (SIGBUS), and is rebuilt from the checkpoint.  PeerError reports workers that
+    keep crashing.
 
-    ``scratch``: a folder of this host, for blocks on their way from task to task.
+    ``scratch``: a folder of this host, for blocks between tasks.
     """
     attempts = ATTEMPTS_LOCAL if cluster.is_local else ATTEMPTS
     crashes = 0

@@ -25,12 +25,12 @@ from wallaroo.runtime.batch.batches import Batches
 from wallaroo.runtime.batch.trigger import Trigger
 from wallaroo.spark.session.spark_errors import GONE, JVM_GONE, TASK_FAILED, failure_of, loss_of
 
-SOURCE = "rate-micro-batch"  # a row for every batch, as soon as Spark asks
+SOURCE = "rate-micro-batch"  # a row for every batch, as soon as Spark polls
 LOOK_S = 0.02
 # between two checks with the JVM that an active query is still active: they are most of an idle
 # run's work
 ASK_S = 1.0
-STOP_S = 5.0  # for Spark to stop a query; it finishes by itself after that
+STOP_S = 5.0  # for Spark to stop a query; it finishes on its own after that
 
 
 class BatchQuery:
@@ -84,7 +84,7 @@ class BatchQuery:
             self._query = (
                 rows.writeStream.queryName(self._name)
                 .foreachBatch(self)
-                # this host's disk, whatever Spark's default is
+                # this host's disk, regardless of Spark's default
                 .option("checkpointLocation", self._folder.as_uri())
                 .trigger(processingTime="0 seconds")
                 .start()

@@ -1,4 +1,7 @@
-"""The resident tasks of a run: one Spark job until a task is lost or hosts change."""
+"""The resident tasks of a run as Spark jobs.
+
+A job lasts until a task is lost or hosts change.
+"""
 
 from __future__ import annotations
 

@@ -52,12 +52,12 @@ Result = TypeVar("Result")
 
 
 class _OtherCountError(Exception):
-    """A batch cut for a number of tasks that is no longer possible."""
+    """A batch cut for a task count that is no longer possible."""
 
 
 @dataclass(slots=True)
 class EpochWork(Work):
-    """The work of a resident host, with its resident tasks, pipelining and loop."""
+    """The work of a resident host: its tasks, pipelining and loop."""
 
     generations: Generations
     pipelining: Pipelining

@@ -21,7 +21,10 @@ CLOSE_S = 20.0  # for Spark to stop; then its JVM is killed
 
 
 class HostSession:
-    """The Spark context of a host.  ``given`` is a session that stays open."""
+    """The Spark context of a host.
+
+    ``given`` is a session that stays open.
+    """
 
     def __init__(
         self,

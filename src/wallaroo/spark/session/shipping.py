@@ -1,12 +1,12 @@
 """Code for other hosts: this package and the application's modules.
 
-It travels as zip files that Spark passes to its executors.
+It is sent as zip files that Spark passes to its executors.
 
 With a local master nothing is shipped: the workers import from the same places as the driver.
 
-Shipped: the ``wallaroo`` package; every module and package in the application's folders (the file
-that was run and those beside it).  Not shipped: libraries.  They have to be installed on the hosts,
-or shipped as an environment (docs/scaling.md).
+Shipped: the ``wallaroo`` package; every module and package in the application's folders (that of
+the file that was run, and others).  Not shipped: libraries.  They have to be installed on the
+hosts, or shipped as an environment (docs/scaling.md).
 """
 
 from __future__ import annotations

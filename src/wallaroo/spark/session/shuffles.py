@@ -16,7 +16,10 @@ from pyspark import SparkContext
 
 
 class ShuffleCleaner:
-    """A cleaner of shuffle files.  It has a thread of its own: the next batch need not wait."""
+    """A cleaner of shuffle files.
+
+    It has a thread of its own: the next batch need not wait.
+    """
 
     def __init__(self, context: SparkContext):
         self._context = context

@@ -4,7 +4,7 @@ Where it runs: Spark's Python processes.
 
 The invariant: all partitions are of one commit.  They are read where Spark reads them, from the
 checkpoint's files, which do not change while no run has the checkpoint; a running application
-deletes those that it no longer needs, so its state is read when the query is planned, and travels
+deletes those that it no longer needs, so its state is read when the query is planned, and is sent
 in the partitions.
 """
 
@@ -123,7 +123,10 @@ class CheckpointSource(DataSource):
 
 
 class _Reader(DataSourceReader):
-    """A reader of one table, as it is planned; ``schema``: that of the query."""
+    """Reader of one table, as planned.
+
+    ``schema``: that of the query.
+    """
 
     def __init__(self, source: CheckpointSource, schema: pa.Schema):
         self._source = source

@@ -6,7 +6,7 @@ The invariants:
 
 * A batch is known by Spark's query and batch number.  The position to resume from names both, and
   how many of the batch's frames are stored; a batch that Spark repeats after a crash is recognized
-  by its number, and continues after the frames that are stored, or is passed over.
+  by its number, and continues after the frames that are stored, or is skipped.
 * Spark learns that a batch is done only when all its frames are on disk in the spool, and its own
   notes of the batch are on disk before the batch is staged.  So no batch is skipped by either side.
 * A position of another query than the one in Spark's notes is refused.
@@ -57,7 +57,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SparkPosition:
-    """The stored frames: of all batches before ``batch``, and ``done`` of its own."""
+    """The stored frames.
+
+    Those of all batches before ``batch``, and ``done`` of its own.
+    """
 
     query: str = ""
     batch: int = -1

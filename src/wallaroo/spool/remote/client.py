@@ -29,7 +29,10 @@ WINDOW_BYTES = 512 * 1024  # received before chunks are yielded
 
 @dataclass(frozen=True, slots=True)
 class RemoteSpool:
-    """One source's spool on the driver's host.  Picklable, cheap, holds no connection itself."""
+    """One source's spool on the driver's host.
+
+    Picklable, cheap, holds no connection itself.
+    """
 
     address: Address
     secret: bytes = field(repr=False)

@@ -30,7 +30,10 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFiles:
-    """The files below a checkpoint's folder; ``is_synced``: what is added survives a power cut."""
+    """The files below a checkpoint's folder.
+
+    ``is_synced``: added files survive a power cut.
+    """
 
     root: Path
     is_synced: bool
@@ -81,7 +84,10 @@ def _parts(name: str) -> list[str]:
 
 
 class _Addition:
-    """A file under a temporary name until it is published. The first error is kept until then."""
+    """A file under a temporary name until it is published.
+
+    The first error is kept until then.
+    """
 
     def __init__(self, path: Path, is_synced: bool):
         self._path = path

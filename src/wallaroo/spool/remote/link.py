@@ -1,4 +1,6 @@
-"""Connections to a range server: proved on both sides, kept between requests, replaced.
+"""Connections to a range server.
+
+Both sides are authenticated; connections are kept and replaced.
 
 Where it runs: worker.  A process keeps one connection per server open between requests.
 """

@@ -1,10 +1,10 @@
 """``python -m wallaroo.spool.remote.server``: the server of spool ranges.
 
 Where it runs: range server, a process of its own on the driver's host; one thread for all
-connections.  It serves ranges of all spools under a root to the executors of other hosts.  Spools
-it only reads: however slow or many its readers are, and whatever happens to it, the writers of the
-spools do not notice.  If the hosts share no folder, it also serves the files of the checkpoint
-(``remote.files``).  The protocol is in ``remote.wire``.
+connections.  It serves ranges of all spools under a root to the executors of other hosts.  It only
+reads spools: neither slow or numerous readers nor its own failure affect the writers of the spools.
+If the hosts share no folder, it also serves the files of the checkpoint (``remote.files``).  The
+protocol is in ``remote.wire``.
 
 Ranges go from file to socket within the kernel.  Each connection is a session
 (``session``); each time it is resumed it sends one slice, so that all readers make progress.
@@ -186,7 +186,7 @@ class RangeServer:
         session.socket.close()
 
     def _turn_away(self, session: RangeSession) -> None:
-        """Close a connection that did not prove itself in time, or that makes room for others."""
+        """Close a connection that did not authenticate in time, or gives way to others."""
         self._log_once(
             SILENT, f"closed {session.peer}: it sent nothing useful; others are not logged"
         )

@@ -1,4 +1,4 @@
-"""The driver's files of a checkpoint, for tasks that cannot access its folder.
+"""The driver's checkpoint files, for tasks without access to its folder.
 
 Where it runs: worker.  A request whose connection breaks is repeated; only a server that stays
 unavailable is an error.

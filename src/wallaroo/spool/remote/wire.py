@@ -1,4 +1,4 @@
-"""The protocol for ranges of spools, and files of a checkpoint, between hosts.
+"""The protocol between hosts for spool ranges and checkpoint files.
 
 Where it runs: range server and workers (pure).
 
@@ -19,13 +19,13 @@ The protocol, version 2, over one TCP connection; numbers are big-endian:
    * READ: a file of the checkpoint.  The answer is its content;
    * NAMES: a folder of the checkpoint.  The answer is a list in JSON of the names in it;
    * PUBLISH: a file that a task adds, 0, its size, and behind the name its content.  The answer is
-     empty, and comes when the file is there whole, under the name that it keeps.
+     empty, and is sent when the complete file is there under its final name.
 
 The invariant: neither side accepts anything but the hello from a peer that has not proved that it
-knows the secret, and the secret itself never travels here.  The messages after the proofs are
-neither encrypted nor signed: checksums of chunks and files find damage, not malice.  A connection
-that breaks loses nothing: the client asks again, elsewhere in the log or at the same place; a file
-that was published already is replaced by itself.
+knows the secret, and the secret itself is never sent.  The messages after the proofs are neither
+encrypted nor signed: checksums of chunks and files detect damage, not attacks.  A broken connection
+loses nothing: the client requests again, at the same or another place of the log; a file that was
+published already is replaced by itself.
 """
 
 from __future__ import annotations

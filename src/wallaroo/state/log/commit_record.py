@@ -23,7 +23,10 @@ VERSION = 2
 @pickled_by_values
 @dataclass(frozen=True, slots=True)
 class DeltaRef:
-    """A commit's reference to a delta file, with its task's half-open key groups."""
+    """A commit's reference to a delta file.
+
+    It has its task's half-open key groups.
+    """
 
     file: str
     first: int
@@ -92,7 +95,7 @@ _SNAPSHOT = tuple(each.name for each in fields(SnapshotRef))
 
 
 def body_of(commit: Commit, *, has_snapshots: bool = True) -> bytes:
-    """Return a commit as JSON; without ``has_snapshots``, null in place of them."""
+    """Return a commit as JSON; without ``has_snapshots``, null instead of them."""
     stated = {name: getattr(commit, name) for name in _COMMIT}
     stated["deltas"] = [_stated(delta, _DELTA) for delta in commit.deltas]
     snapshots = [_stated(ref, _SNAPSHOT) for ref in commit.snapshots] if has_snapshots else None

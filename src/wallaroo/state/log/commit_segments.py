@@ -6,19 +6,19 @@ Where it runs: pure (bytes in, bytes out).
 
 A run is the file ``commits/<number of its first commit>.<epoch>.run``.  Each record is a line of
 facts (version, length and crc32 of the body, crc32 of these three), then the body: the commit as
-JSON, whose snapshots are null if they are those of the record before it.
+JSON, whose snapshots are null if they equal those of the record before it.
 
 The invariants:
 
 * A record is committed once it is whole (and synced, in durable mode).  Only a record that ends
   with the file may be unfinished: it was never committed, and the next run cuts it off.
-* A power cut may leave zeros in place of bytes that were not synced.  No record holds a zero byte,
+* A power cut may leave zeros instead of unsynced bytes. No record contains a zero byte,
   so zeros after the last whole record, or at the end of a record that ends with the file, were
-  never committed.  Zeros with anything else behind them are damage.
+  never committed.  Zeros followed by anything else are damage.
 * The line of facts has a checksum of its own, so damage is never mistaken for an unfinished record.
 * The first record of a run states its snapshots.
-* A run to which another process may still write is not part of the line: who takes the checkpoint
-  over copies it (`CommitLog.continue_as`).
+* A run to which another process may still write is not part of the line: a run that takes the
+  checkpoint over copies it (`CommitLog.continue_as`).
 """
 
 from __future__ import annotations

@@ -10,10 +10,10 @@ The invariants of a commit (batch n):
    they write is ever overwritten.
 2. The driver checks that all tasks read the same attempt of each producer, then publishes
    ``commits/<n>.<epoch>`` atomically, or appends it to a run (``state.log.commit_segments``), where
-   a record that is not whole does not exist; then it asks whether it still owns the checkpoint
-   (``durable.ownership``).  Before that file or record exists batch n has not happened: its staged
-   files are garbage.  After it exists, and is on the line of commits (``state.log.line``), batch n
-   is never processed again.
+   a record that is not whole does not exist; then it checks whether it still owns the checkpoint
+   (``durable.ownership``).  Before that file or record exists, batch n is not committed, and its
+   staged files are garbage.  After it exists, and is on the line of commits (``state.log.line``),
+   batch n is never processed again.
 3. Sinks are asked to commit batch n: again after a restart, therefore idempotently.
 4. Views apply ``commits/<n>``'s deltas at the start of the next batch that needs their key groups.
    A view never holds anything uncommitted, so nothing in it is ever rolled back.
@@ -21,7 +21,7 @@ The invariants of a commit (batch n):
    commit before it.  After a rollback (`state.rollback`) numbers are used again, ids are not; a log
    with a gap, or with a commit of another line or checkpoint, is refused.
 6. A commit names its files by content: a delta or snapshot with another size or digest is refused,
-   whatever its name.
+   even if its name is right.
 7. Source positions at or below the oldest retained commit's may be forgotten; files that no
    retained commit needs are deleted.
 
@@ -284,8 +284,8 @@ class CommitLog:
     def continue_as(self, epoch: int, view: int | None = None) -> Line:
         """Write as ``epoch`` from now on; return the line, which must be in the claim first.
 
-        The newest run is copied as far as it is whole: who wrote it may still add to it, or take
-        back what was not synced.  ``view``: the epoch whose views are used, if it is another one.
+        The newest run is copied as far as it is whole: its writer may still append to it, or take
+        back unsynced records.  ``view``: the epoch whose views are used, if it is another one.
         """
         batches = self.batches()
         oldest = batches[0] if batches else 0

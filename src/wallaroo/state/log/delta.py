@@ -108,7 +108,10 @@ def _digest(head: bytes, table: bytes, trailer: bytes) -> str:
 
 
 class DeltaFile:
-    """A delta or snapshot. Head and index are checked at once, sections when read."""
+    """A delta or snapshot.
+
+    Head and index are checked at once, sections when read.
+    """
 
     def __init__(self, content: Content, name: str):
         self.name = name

@@ -1,4 +1,4 @@
-"""The floor: the last commit known to be on disk without per-commit syncs.
+"""The floor: the last commit on disk without per-commit syncs.
 
 At level ``memory`` nothing waits for the disk.  A thread syncs all files every second, and
 then notes the last commit from before: the floor.  The note is a file of its own, named
@@ -39,7 +39,10 @@ _PREFIX = "floor."
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """A note: the commit ``batch`` is on disk, and none after ``until`` was reported."""
+    """A note of the floor.
+
+    The commit ``batch`` is on disk, and none after ``until`` was reported.
+    """
 
     boot: str
     batch: int

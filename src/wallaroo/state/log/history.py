@@ -140,7 +140,7 @@ class History:
 
 
 class Remembered:
-    """The end of the log, in the memory of the task that wrote it.
+    """The end of the log, in its writer task's memory.
 
     It holds, by key group, the last entries of all commits from one version to another.  A group at
     any other version is brought to it by the log.

@@ -1,4 +1,6 @@
-"""Layout of a checkpoint folder: folders, format version, identity, and the plan beside it.
+"""Layout of a checkpoint folder.
+
+It has folders, a format version, an identity and the plan.
 
 Where it runs: everywhere.
 """

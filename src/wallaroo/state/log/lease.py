@@ -1,15 +1,15 @@
-"""Lease of the leading run: a file it rewrites as a sign of life.
+"""Lease of the leading run: a file rewritten as a heartbeat.
 
-Where it runs: driver; the run that leads writes, standbys read.
+Where it runs: driver; the leading run writes, standbys read.
 
 The invariant: the lease determines when to try a take-over, never which run may. Its content may be
-old, torn, or of a run that was taken over unawares: a standby that tries needlessly claims the
-checkpoint (`state.log.owners`), and the disturbed run ends without harm.
+old, torn, or of a run that does not know yet that it was taken over. A standby that takes over
+needlessly claims the checkpoint (`state.log.owners`), and the replaced run ends without harm.
 
 No clock of another host is read.  The lease has a number that changes; the standby measures with
 its own monotonic clock for how long it has not.  The file is written in place and not synced, as it
-means nothing after a power cut; it is opened for each write and read, as a network file system asks
-its server then.
+means nothing after a power cut; it is opened for each write and read, since a network file system
+queries its server then.
 """
 
 from __future__ import annotations

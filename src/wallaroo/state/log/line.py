@@ -4,14 +4,14 @@ Where it runs: driver and workers; pure but for ``read_line``.
 
 Two runs may write commits concurrently: the owner of the checkpoint, and one that has not yet
 learned that it lost ownership.  Files of commits are named by number and epoch of the run that
-wrote them, so none is ever overwritten; the line says for each number whose commit counts.  It is a
-tuple of pieces (first number, epoch), each of which lasts until the next one begins.  Every run
-writes the line that it continues into its claim before it acts on it; the newest claim that has a
-line is the one that counts.  Files without an epoch are of the format before, epoch 0.
+wrote them, so none is ever overwritten; the line determines for each number whose commit counts.
+It is a tuple of pieces (first number, epoch), each of which lasts until the next one begins.  Every
+run writes the line that it continues into its claim before it acts on it; the newest claim that has
+a line is the one that counts.  Files without an epoch have the previous format, and epoch 0.
 
 With the line, at the start and at the end of a run, the newest commit on it is noted: a log that
-ends before that one has lost commits, also if it is empty.  The note is of one checkpoint, as
-claims stay when a fresh start deletes everything else.
+ends before that one, even an empty log, has lost commits.  The note is of one checkpoint, as claims
+stay when a fresh start deletes everything else.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ _READ_TRIES = 20
 
 
 class CommitFile(NamedTuple):
-    """A file of ``commits/``, by its name: of one commit, or a segment that begins with it."""
+    """A file of ``commits/``, by its name.
+
+    It is one commit, or a segment that begins with it.
+    """
 
     first: int
     epoch: int
@@ -59,7 +62,10 @@ def commit_file(name: str) -> CommitFile | None:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The line of commits. ``view`` is the epoch of the last take-over, which began new views."""
+    """The line of commits.
+
+    ``view`` is the epoch of the last take-over, which began new views.
+    """
 
     pieces: tuple[tuple[int, int], ...] = ((0, 0),)
     view: int = 0

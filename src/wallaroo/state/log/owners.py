@@ -1,4 +1,4 @@
-"""Claims: each run owns the checkpoint from its claim on, until the next one's.
+"""Claims: each run owns the checkpoint until the next run claims it.
 
 Where it runs: driver, at the start of a run or command.
 
@@ -15,11 +15,11 @@ The invariants:
 * An earlier run writes a commit, checks its claim, then reports; so a reported commit existed
   before the new claim and is on the line. Its later commits have other names and are on no line:
   its next check shows that, and it reports nothing.
-* A claim is read under whatever name it has, and deleted only by a run whose own line is on disk.
-  So a line that a run acted on is never lost, however many runs begin at once and die.
-* A number is used once: who created a claim below another one, because it was held up between the
-  two, takes a new one.  Its inode is compared, and its later name is its alone, as its first name
-  could come again.
+* A claim is read under either name, and deleted only by a run whose own line is on disk.
+  So a line that a run acted on is never lost, even if many runs start at once and die.
+* A number is used once: a run that created a claim below another one, because it was delayed in
+  between, takes a new one. Claims are compared by inode, and by their later name, which is unique;
+  the first name could be reused.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ from wallaroo.state.log.line import Line, claim_files, encode_line
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A run's claim to a checkpoint, open as long as the run lasts: no other file has its inode."""
+    """A run's claim to a checkpoint, open until the run ends.
+
+    So no other file can have its inode.
+    """
 
     epoch: int
     ownership: Ownership

@@ -5,9 +5,9 @@ These groups write all their entries.
 Where it runs: driver, workers for the files.
 
 The groups with the oldest snapshots are next.  A snapshot is as large as its group's state, however
-little has changed, so the log pays for it: ``PAID`` bytes of snapshots per byte of deltas. So the
-log is at most about half as large as the state, and writes are proportional to changes.  A group
-without a snapshot, or with one many commits old, writes one in any case.
+small the changes are, so its size is charged to the log: ``PAID`` bytes of snapshots per byte of
+deltas. So the log is at most about half as large as the state, and writes are proportional to
+changes.  A group without a snapshot, or with one many commits old, writes one in any case.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class Storage(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FileContent:
-    """The content of a file, which is open only while a part of it is read."""
+    """The content of a file that is open only during reads."""
 
     path: Path
     size: int

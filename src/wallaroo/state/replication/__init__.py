@@ -1,1 +1,1 @@
-"""A checkpoint's copy on a second host: the process that keeps it, and the run's side."""
+"""A checkpoint's copy on a second host: keeper process and client."""

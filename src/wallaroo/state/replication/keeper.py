@@ -6,10 +6,10 @@ The invariants:
 
 * *Write, check, answer.* Acknowledged data is on disk, and the sending run still owned the copy
   after the write. The claim is in the copy (`state.log.owners`), so a run that starts on the copy
-  ends this at once, even unnoticed by this process.
+  ends this at once, even before this process notices.
 * Requests of one run are executed concurrently; those of an earlier run have ended, or will be
   rejected, when another one begins.
-* The lock `KEEPING` is held until no request is under way any more.  A run that takes the copy over
+* The lock `KEEPING` is held until no request is in progress.  A run that takes the copy over
   waits for it, so nothing is written here after it began.
 * Files reported as present are on disk. A file whose sync failed is not reported: a second sync
   would not reveal what the first one lost.
@@ -62,7 +62,10 @@ LOOK_S = 0.25  # between two checks of the claim
 
 
 class _RefusedError(Exception):
-    """A request that is not carried out. Its arguments are the kind and words."""
+    """A request that is refused.
+
+    Its arguments are the kind and words.
+    """
 
 
 @dataclass(slots=True, eq=False)

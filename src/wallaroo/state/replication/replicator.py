@@ -6,13 +6,13 @@ The invariants:
   disk, and that this run owns the copy.  The folder is ahead by one commit at most.
 * Without an answer it waits until the run ends.
 * A connection begins with a comparison of the files, so nothing depends on what was sent before.
-  New files come first, then commits, then the line of the claim, then `format.json`, at last
+  New files are sent first, then commits, the line of the claim, `format.json`, and finally
   deletions.
-* Output that a task is writing is in the copy in part; its commit sends the whole.
-* Spools are sent by their writers (`spool.copy`); only a new copy gets what they hold with the
-  rest, before its writers may connect.
+* Output that a task is writing is incomplete in the copy; its commit sends all of it.
+* Spools are sent by their writers (`spool.copy`); only a new copy gets their content with the rest,
+  before its writers may connect.
 * Sinks' notes are sent with the commit whose output they precede; staged output is deleted in the
-  copy after notes that are younger than the list of what is not there any more.
+  copy after notes that are newer than the list of deletions.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ class Replicator:
         self._commits += 1
 
     def housekeep(self, commits: Iterable[Commit]) -> None:
-        """Delete in the copy, after some commits, what the folder no longer holds."""
+        """Delete in the copy, after some commits, files that the folder no longer holds."""
         if self._commits >= self._sweep_every:
             self._commits = 0
             self._asked(self._files.sweep)
@@ -361,7 +361,7 @@ def _names_in(root: Path, folders: Iterable[str]) -> Iterator[str]:
 def _sizes(root: Path, names: Iterable[str]) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for name in names:
-        with contextlib.suppress(FileNotFoundError):  # its output has left
+        with contextlib.suppress(FileNotFoundError):  # its output was sent
             sizes[name] = (root / name).stat().st_size
     return sizes
 

@@ -33,9 +33,11 @@ Answer = TypeVar("Answer")
 
 
 class NoAnswerError(Exception):
-    """Error for a request with an unknown outcome: no answer, or an overloaded store.
+    """Error for a request with an unknown outcome.
 
-    ``is_reached``: the store is there, as it has answered by a status that passes.
+    There was no answer, or the store is overloaded.
+
+    ``is_reached``: the store answered, with a transient status.
     """
 
     def __init__(self, words: str, *, is_reached: bool = False):
@@ -48,7 +50,10 @@ class TakenKeyError(Exception):
 
 
 class ObjectStore(Protocol):
-    """Operations on the objects below a URL.  All raise NoAnswerError; keys have ``/``."""
+    """Operations on the objects below a URL.
+
+    All raise NoAnswerError; keys have ``/``.
+    """
 
     url: str
 
@@ -78,7 +83,7 @@ class ObjectStore(Protocol):
 
 
 class CloudObjects:
-    """The objects below a URL of S3, Google Cloud Storage or Azure, by ``obstore``.
+    """Objects below a URL of S3, Google Cloud Storage or Azure (``obstore``).
 
     Credentials come from the environment and the machine's identity, as the store's own tools find
     them; they are neither logged nor written.

@@ -61,7 +61,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """An object: its head, and the contents of the files that are not objects of their own."""
+    """An object: its head, and the files stored inside of it."""
 
     head: Head
     payload: bytes = b""

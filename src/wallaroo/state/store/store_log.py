@@ -1,4 +1,6 @@
-"""The log of a checkpoint in an object store: numbered objects, each created once.
+"""The log of a checkpoint in an object store.
+
+It consists of numbered objects, each created once.
 
 Layout::
 
@@ -11,7 +13,7 @@ The invariants:
 
 * *A number is written once*, by create-if-absent.  A run owns the log from its fence on: the next
   run's fence takes the number that the former run would write next.  So of two runs one commits,
-  and the other finds its number taken.  No clock, and no list, decides.
+  and the other finds its number taken.  Neither a clock nor a list decides.
 * *Fences are never deleted*, so the number after a run's last commit stays taken forever.
 * *Other objects are deleted in the order of their numbers*, and only those that an announced image
   covers.  A run whose fence came so late that the number had been used and deleted detects it: the
@@ -23,7 +25,7 @@ The invariants:
 * *List, check, delete.* Housekeeping deletes only objects listed before the object that announces
   its image was created, so none of the next owner's.
 * Between the start and the end of a run objects are created, and nothing is listed, renamed or
-  replaced, but by housekeeping (lists) and in ``swept/`` (the same bytes again).
+  replaced, except by housekeeping (lists) and in ``swept/`` (the same bytes again).
 """
 
 from __future__ import annotations
@@ -64,7 +66,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """The content of a log: the newest image, and the objects after it."""
+    """The content of a log: newest image and the objects after it."""
 
     newest: Record
     image: Record | None
@@ -117,7 +119,7 @@ class StoreLog:
 
     @property
     def is_appending(self) -> bool:
-        """Return whether another thread waits for the answer to what it adds."""
+        """Return whether another thread waits for the answer to its object."""
         return self._appending.locked()
 
     @property
@@ -228,7 +230,7 @@ class StoreLog:
                 newest = following
             if newest is not None and self._is_last(newest.head):
                 return newest
-            self._sleep(PAUSES_S[0])  # the list was stale: what it named is deleted
+            self._sleep(PAUSES_S[0])  # the list was stale: the objects it named are deleted
         raise self._changing()
 
     def _numbers(self) -> list[int]:
@@ -299,7 +301,7 @@ class StoreLog:
     def fence(self, before: Head | None, checkpoint: str, *, is_fresh: bool = False) -> bool:
         """Own the log from here on; return False if it has grown since ``before`` was read.
 
-        ``is_fresh``: what it holds counts no more.
+        ``is_fresh``: its content no longer counts.
         """
         number = before.number + 1 if before else 0
         fences = (*self._fences_up_to(before), number)

@@ -1,16 +1,16 @@
-"""A checkpoint folder as the cache of a log in an object store.
+"""A checkpoint folder as cache of a log in an object store.
 
 The invariants:
 
-* A commit counts once the store has confirmed it and every file that it names.  The
-  folder is ahead by one commit at most, on which the next batch is computed meanwhile; a start
-  takes the store's commits, whatever the folder's are.
+* A commit counts once the store has confirmed it and every file that it names.  The folder is ahead
+  by one commit at most, on which the next batch is computed meanwhile; a start uses the store's
+  commits, regardless of the folder's.
 * The folder's files are used only if the last fence of the log is of a run that used this folder;
   `CACHE` notes these runs before they fence.  Otherwise another run has sent output unknown to this
   folder: everything but the spools is cleared and read from the store.
-* A commit carries the sinks' notes of sent output, as of before its own output is sent.
-  An image has all of the sinks' files, in an order that stays complete while a sink sends: staged
-  output first, then the lists of what waits, then the notes.
+* A commit carries the sinks' notes of sent output, as of before its own output is sent. An image
+  has all of the sinks' files, in an order that stays complete while a sink sends: staged output
+  first, then the lists of waiting output, then the notes.
 """
 
 from __future__ import annotations
@@ -90,7 +90,10 @@ def checkpoint_folder(place: str) -> Path:
 
 
 class StoredCheckpoint:
-    """One run's use of a checkpoint in an object store. Call methods in order."""
+    """One run's use of a checkpoint in an object store.
+
+    Call its methods in order.
+    """
 
     def __init__(self, log: StoreLog, root: Path, tuning: Tuning = DEFAULT):
         self._log = log
@@ -368,7 +371,10 @@ class _OwnerQuestion:
 
 
 class _Images:
-    """The images of a run: begun periodically, stored by a thread, announced by the next commit."""
+    """The images of a run.
+
+    They are begun periodically, stored by a thread, announced by the next commit.
+    """
 
     def __init__(self, log: StoreLog, root: Path, every: int):
         self._log = log
@@ -410,7 +416,7 @@ class _Images:
             name: (self._root / name).read_bytes()
             for commit, before in zip(commits, (None, *commits), strict=False)
             for name in files_of(commit, before)
-            if (self._root / name).exists()  # output that has left has no file
+            if (self._root / name).exists()  # output that was sent has no file
         }
         contents.update(_outbox(self._root))
         contents.update(_notes(self._root))
@@ -531,6 +537,6 @@ def outbox_files(root: Path) -> Iterator[Path]:
 def _contents_of(root: Path, paths: Iterable[Path]) -> dict[str, bytes]:
     contents: dict[str, bytes] = {}
     for path in paths:
-        with contextlib.suppress(FileNotFoundError):  # its output has left
+        with contextlib.suppress(FileNotFoundError):  # its output was sent
             contents[str(path.relative_to(root))] = path.read_bytes()
     return contents

@@ -8,13 +8,13 @@ The invariants:
 
 * A file that is shorter than its own header declares is never read through the map, as the missing
   pages would end the process (SIGBUS).  While a process writes, the file may be shorter for a
-  moment: it is damaged only if it is so while no process writes.
+  moment: it is damaged only if it is short while no process writes.
 * A process that dies by a signal of its own (SIGBUS, SIGSEGV, SIGABRT) while it uses a view leaves
   a report in the view's folder; the next process that opens the view removes the whole view, once.
 * Removing a view, or a part of it, is always allowed: it is a copy and is rebuilt from the log.  A
   process that has it open keeps reading the files that it opened, and notices at its next task that
-  they were removed.  So does a thread: an environment whose files were removed is closed when
-  nothing reads it any more.
+  they were removed.  The same holds for threads: an environment whose files were removed is closed
+  when nothing reads it any more.
 * An environment is open once per process, and only while its files exist and there is room: a
   process of a session that outlives its runs would run out of address space.
 """

@@ -9,7 +9,7 @@ The invariants of the view:
   before a rollback.  Entries and version change in one LMDB transaction.
 * Catching up (one batch later, after a crash, after a rollback, on an empty host) is one code path:
   begin with the snapshot if the view is older than it or of another line of commits, then apply the
-  deltas after it.
+  later deltas.
 * Nothing damaged is ever returned: every value is checked when it is read (`state.entry_codec`),
   and if a key is not found, the entries on both sides of its place are.  If a check fails, or LMDB
   does, the shard is removed, rebuilt from the log, and the read is repeated.

@@ -2,7 +2,7 @@
 
 The newest one is that at the left event's time.
 
-Invariants, besides those of ``joins.machines`` and ``joins.waiting``: a row waits until the
+Invariants, in addition to those of ``joins.machines`` and ``joins.waiting``: a row waits until the
 watermark has passed it, and is then joined; the newest passed row of the right side is kept by key.
 """
 

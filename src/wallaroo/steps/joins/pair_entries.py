@@ -90,7 +90,10 @@ def order_of_entry(sub: bytes) -> Order:
 
 
 class Run:
-    """Stored events of a key, side and batch. Only their match marks change."""
+    """Stored events of a key, side and batch.
+
+    Only their match marks change.
+    """
 
     __slots__ = ("_met", "_packed", "_times", "events", "sub")
 

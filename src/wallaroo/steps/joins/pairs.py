@@ -1,13 +1,13 @@
 """Machine of pair joins: within, until, or without a span.
 
-Invariants, besides those of ``joins.machines`` and ``joins.pair_entries``:
+Invariants, in addition to those of ``joins.machines`` and ``joins.pair_entries``:
 
-* A batch reads the other side's entries that its events may meet, and writes entries that are new
+* A batch reads the other side's entries that its events may match, and writes entries that are new
   or matched for the first time.
 * A result has its time as its watermark. So whichever event came second, a pair has one place among
   later events, and is late for no step.
 * An entry that will be removed has a row of the same name in time order.
-* Matching depends on times alone; without a span, a late event takes the watermark it missed as its
+* Matching depends on times alone; without a span, a late event gets the watermark it missed as its
   time.
 * A key's single entry of earlier versions is split when first touched or due. Until then the key
   has no others.

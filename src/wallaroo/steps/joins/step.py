@@ -67,7 +67,10 @@ def whole_event(event: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class JoinSpec:
-    """Conditions for matching two sides, or an event and earlier ones. Spans are in ns."""
+    """Conditions for matching two sides, or an event and earlier ones.
+
+    Spans are in ns.
+    """
 
     within_ns: int | None
     how: str = INNER
@@ -148,7 +151,7 @@ class IntervalRowJoin(IntervalJoin[Out]):
 
 
 class OpenJoin(IntervalJoin[Out]):
-    """A join of all events, or of those within a time to live."""
+    """A join of all events, or of those within a TTL."""
 
     kind = "open join"
 
@@ -216,7 +219,10 @@ class Dedupe(Matching, Generic[In]):
 
 
 class InOrder(Matching, Generic[In]):
-    """Order of a key's events by time.  Each is emitted when the watermark has passed it."""
+    """Order of a key's events by time.
+
+    Each is emitted when the watermark has passed it.
+    """
 
     kind = "in order"
     example = "def {name}(event): ..."

@@ -51,8 +51,8 @@ class Aggregation(Generic[In, Acc, Out]):
     2
     """
 
-    # Whether ``combine`` is associative to the last digit: for integers, say, not for floats. Then
-    # events may be pre-aggregated where they are read, and accumulators are shuffled.
+    # Whether ``combine`` is associative to the last digit: for example for integers, not for
+    # floats. Then events may be pre-aggregated where they are read, and accumulators are shuffled.
     adds_up_exactly: bool = False
 
     def name(self) -> str:
@@ -182,7 +182,7 @@ class BoundAggregation:
 
 
 def as_it_is(value: Any) -> Any:
-    """Return the value: a partial accumulator is a whole one, say."""
+    """Return the value unchanged, such as a partial accumulator that is a whole one."""
     return value
 
 
@@ -280,7 +280,7 @@ def _partial_of(aggregation: Any, calls: BoundAggregation) -> Partial | None:
 def _with_copies(aggregation: Any) -> Callable[[Any, Any], Any]:
     """Return an update whose accumulator keeps copies, since other steps may change events."""
     twin = copy.copy(aggregation)
-    twin._keep = kept  # called for what an accumulator keeps
+    twin._keep = kept  # called for the values that an accumulator keeps
     return twin.update  # type: ignore[no-any-return]  # a bound method
 
 
@@ -305,7 +305,7 @@ def adds_up_exactly(aggregation: Any) -> bool:
 def _declared_partial(aggregation: Any) -> Partial | None:
     """Return what an aggregation's ``_partial`` returns.
 
-    A subclass that overrides ``update``, say, does not inherit it.
+    A subclass that overrides ``update``, for example, does not inherit it.
     """
     methods = ("_partial", "initial_accumulator", "update", "combine")
     home, *others = (_home_of(aggregation, method) for method in methods)

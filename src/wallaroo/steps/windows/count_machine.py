@@ -1,9 +1,9 @@
 """Machine of count windows: by number of events, or timeout.
 
 Invariant: the window of an event is determined by the events of its key before it, in the order of
-their arrival, and by the watermark of its partition: an event that arrives after the timeout of the
-open window, or whose time is, begins the next one, however input was cut into batches. No result
-is older than that watermark; at the end of input, than the watermark of all of it.
+their arrival, and by the watermark of its partition: an event that arrives, or has a time, after
+the timeout of the open window begins the next one, however input was cut into batches. No result is
+older than that watermark; at the end of input, than the watermark of all of it.
 """
 
 from __future__ import annotations

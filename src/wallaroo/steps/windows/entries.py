@@ -23,7 +23,10 @@ from wallaroo.steps.windows.spec import FINAL_WATERMARK
 
 
 class Slot(NamedTuple):
-    """Place of entries of one kind.  ``when`` is the watermark from which they may be due."""
+    """Place of entries of one kind.
+
+    ``when`` is the watermark from which they may be due.
+    """
 
     when: int
     kind: int
@@ -66,7 +69,10 @@ NextDue = Callable[[Slot, Any], int]
 
 
 class Entries(Protocol):
-    """Objects by key and slot: those of the last commit, and those put since."""
+    """Objects by key and slot.
+
+    They are those of the last commit, and those put since.
+    """
 
     def get(self, key: Any, sub: Any) -> Any:
         """Return the object; None if there is none."""
@@ -120,7 +126,9 @@ class Rows(Protocol):
 
 
 class Live:
-    """The entries that one task has touched in one batch, as mutable objects.
+    """The entries that one task has touched in a batch, as objects.
+
+    The objects are mutable.
 
     ``finds_all``: keys have few entries, and most batches need several of a key. ``next_due``: that
     of the machine that owns the entries.

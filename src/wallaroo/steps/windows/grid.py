@@ -19,7 +19,10 @@ from wallaroo.steps.windows.spec import RangeWindowSpec
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Windows of a range, every slide, from an offset.  Any unit of time will do."""
+    """Windows of a range, every slide, from an offset.
+
+    Any unit of time will do.
+    """
 
     range: int
     slide: int

@@ -29,7 +29,7 @@ class MachineContext:
 
     ``emit`` accepts a key, a result, the result's event time, and the watermark just before it;
     ``failed`` an event for which the aggregation raised, the exception, and the key; ``late``, if
-    given, accepts late events, in place of the specification's policy; ``lost`` returns counts;
+    given, accepts late events, instead of the specification's policy; ``lost`` returns counts;
     ``reached_ns``, while a machine advances, the watermark of the input so far, or of all of it.
     """
 

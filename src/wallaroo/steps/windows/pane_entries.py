@@ -2,8 +2,8 @@
 
 Invariants:
 
-* All entries of a slot are due at the slot's times, whatever their key, so no key has rows in the
-  order of time.  Slots are named so that the committed ones that are due come first.
+* All entries of a slot are due at the slot's times, independent of their key, so no key has rows in
+  time order.  Slots are named so that the committed ones that are due come first.
 * Between two times at which any slot can be due, only entries that events touch are read.
 """
 
@@ -55,7 +55,7 @@ class _Committed:
 
 
 class LivePanes(Live):
-    """The entries that one task has touched in one batch, stored by pane.
+    """The entries that one task has touched in a batch, by pane.
 
     ``soonest`` returns a time before which no further slot becomes due.
     """

@@ -18,7 +18,10 @@ PANE = 1  # the kind of a pane's slot
 
 
 class Pane(NamedTuple):
-    """A slot with its half-open times and watermarks. It is empty if they are unknown."""
+    """A slot with its half-open times and watermarks.
+
+    It is empty if they are unknown.
+    """
 
     slot: Slot
     lower: int

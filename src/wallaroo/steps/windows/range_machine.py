@@ -3,8 +3,8 @@
 Invariants, which make results independent of how input is divided into batches or tasks:
 
 * An event's windows are determined by its time and its partition's watermark before it, never by
-  what has already fired here. So a pane's slot names the first window that its events count in: for
-  an event too late for some of its windows, that is later than its first window by time.
+  earlier firings here. So a pane's slot names the first window that its events count in: for an
+  event too late for some of its windows, that is later than its first window by time.
 * A result includes the events whose partition's watermark was below the watermark at which it is
   due. So events that arrive between two early results, or between two corrections, have slots of
   their own.  Once an early result is emitted, its slots need not be distinguished: they are added

@@ -91,7 +91,7 @@ def rebuilt(packed: Any, spec: WindowSpec, *options: Any) -> WindowStep[Any, Any
 
 
 class Aggregated:
-    """An aggregation that travels with its step."""
+    """An aggregation that is pickled with its step."""
 
     __slots__ = ("aggregation", "given")
 

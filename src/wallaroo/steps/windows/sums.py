@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 
 class MixedSum(NamedTuple):
-    """A sum of whole numbers, not 0, beside a sum of other values.
+    """A sum of whole numbers, not 0, beside a sum of others.
 
     An application's own ``serialize`` may turn it into a list or a tuple.
     """

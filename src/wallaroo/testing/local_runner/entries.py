@@ -1,4 +1,6 @@
-"""Committed ordered entries of the in-process runner: dictionaries, sorted when they are scanned.
+"""Committed ordered entries of the in-process runner.
+
+They are dictionaries, sorted when scanned.
 
 Where it runs: anywhere; pure.
 """

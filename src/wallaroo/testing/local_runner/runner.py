@@ -1,8 +1,7 @@
-"""The in-process runner: the same physical plan without Spark and without a JVM.
+"""The in-process runner: the same physical plan without Spark or a JVM.
 
-Where it runs: anywhere; pure but for user code.  Blocks, routing, stages and state go through the
-very code that runs on Spark; only the shuffle is a list of lists, the state log a dict, and the
-spool a list.
+Where it runs: anywhere; pure but for user code.  Blocks, routing, stages and state use the same
+code as on Spark; only the shuffle is a list of lists, the state log a dict, and the spool a list.
 """
 
 from __future__ import annotations
@@ -72,7 +71,10 @@ class _Injected:
 
 @dataclass(slots=True)
 class BatchResult:
-    """One batch's encoded outputs by sink index, state changes and number of frames."""
+    """One batch's encoded outputs, state changes and number of frames.
+
+    Outputs are by sink index.
+    """
 
     outputs: dict[int, list[bytes]] = field(default_factory=dict)
     # by step; None: removed
@@ -129,7 +131,7 @@ class LocalRunner:
         is_final: bool = False,
         away: Collection[str] = (),
     ) -> BatchResult:
-        """Process one batch: per task of level 0 a list of inputs, which may be none.
+        """Process one batch: a list of inputs, possibly none, per task of level 0.
 
         Nothing is committed yet.
 

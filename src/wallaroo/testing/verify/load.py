@@ -2,7 +2,7 @@
 
 Where it runs: the verifier, a thread per source.  A portion is a stream of its own to the ingress;
 the next one is generated when every message of the previous one is acknowledged, so the order of
-messages over all portions is kept, whatever dies.
+messages over all portions is kept, whichever process dies.
 """
 
 from __future__ import annotations

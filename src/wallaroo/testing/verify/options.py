@@ -38,4 +38,4 @@ class VerifyOptions:
     run_options: tuple[str, ...] = ("--master", "local[2]", "--batch-time", "0.5")
     host: HostKind | None = HostKind.RESIDENT  # None: no Spark
     latency_ms: float | None = None  # the target; None: the host's own
-    program: tuple[str, ...] = ("wallaroo", "run")  # the module that runs it, and what comes first
+    program: tuple[str, ...] = ("wallaroo", "run")  # the module that runs it, and first arguments

@@ -1,8 +1,8 @@
 """Module values changed by ``application_setup``, shipped to workers.
 
-Wallaroo called it on each worker, so that options which it put into variables of a module, or into
-attributes of its classes, were there in all steps.  Here the driver calls it, once, and workers put
-what it changed into their modules before they load the plan.
+Wallaroo called it on each worker, so that options stored in variables of a module, or in attributes
+of its classes, were visible to all steps.  Here the driver calls it, once, and workers apply its
+changes to their modules before they load the plan.
 
 Where it runs: driver and worker.
 """
@@ -122,7 +122,7 @@ def _note(value: Any, compared: Collection[str]) -> bytes | int:
 def _packed(value: Any) -> bytes | None:
     """Return the pickle of a value; None if it is too large or does not restore it."""
     file = _Bounded()
-    with suppress(Exception):  # the classes of what is in it may raise any
+    with suppress(Exception):  # the classes of its content may raise any
         pickle.Pickler(file, 5).dump(value)
         packed = bytes(file.content)
         pickle.loads(packed)

@@ -2,7 +2,7 @@
 
 Where it runs: driver.
 
-The identity of a group rides in the table's own transactions: Delta keeps a version for each
+The identity of a group is part of the table's own transactions: Delta keeps a version for each
 application id (``txn`` actions of its protocol), and two concurrent commits of one id conflict.
 deltalake writes the table, or Delta Kernel if it has features that deltalake cannot write.
 """

@@ -102,7 +102,7 @@ def _unknown_to_library(table: DeltaTable) -> tuple[str, str] | None:
 def _beyond_kernel(
     config: DeltaSinkConfig, table: DeltaTable, reason: str, removal: str
 ) -> Iterator[str]:
-    """Yield refusals of what Delta Kernel cannot do in this sink; it refuses features itself."""
+    """Yield refusals for limits of Delta Kernel in this sink; it refuses features itself."""
     fields = {field["name"]: field["metadata"] for field in _fields(table)}
     lacking = [name for name in config.columns if name not in fields]
     defaults = [name for name, metadata in fields.items() if DEFAULT in metadata]
@@ -125,7 +125,7 @@ def _beyond_kernel(
 def _unwritten(
     config: DeltaSinkConfig, settings: Mapping[str, str | None], generated: Mapping[str, str]
 ) -> Iterator[str]:
-    """Yield refusals of what the settings of a table and its columns demand."""
+    """Yield refusals of features that the table's settings and columns require."""
     if retained := settings.get(RETENTION):
         yield (
             f"forgets writers ({RETENTION}={retained}), and with them which output it has. As its "

@@ -1,4 +1,4 @@
-"""Appends to Delta tables by Delta Kernel, in a JVM of its own.
+"""Appends to Delta tables by Delta Kernel in a separate JVM.
 
 Where it runs: driver, in the committer's thread; the JVM ends with its stdin.
 
@@ -84,7 +84,7 @@ class Kernel:
     def append(self, rows: pa.Table, identity: Sequence[tuple[str, int]], file: Path) -> None:
         """Append rows in a transaction that records applications and their versions.
 
-        The first of these must be higher than what the table has.  ``file`` is written and removed.
+        The first of these must be higher than the table's.  ``file`` is written and removed.
         Raises DeliveryError.
         """
         (application, version), *others = identity

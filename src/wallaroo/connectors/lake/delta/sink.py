@@ -1,6 +1,6 @@
 """DeltaSinkConfig: outputs as rows of a Delta table, exactly once.
 
-Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
+Where it runs: the configuration is pickled; writers run in workers, the committer in the driver.
 Only the driver opens the table.
 """
 
@@ -16,13 +16,13 @@ from wallaroo.steps.kinds import Encoder
 
 @dataclass(frozen=True, slots=True)
 class DeltaSinkConfig(LakeSinkConfig):
-    """A sink that appends to a Delta table, or merges into it by a key; exactly once.
+    """Exactly-once sink that appends to a Delta table or merges by key.
 
     ``path`` is a folder or the URI of an object store.  ``columns`` are names and Arrow types
     (``{"word": "string", "total": "int64"}``), a ``pyarrow.Schema`` or a dataclass; the encoder
-    returns a dict, a dataclass or a tuple, or there is no encoder and events are that.  The table
-    is created if it is missing, partitioned by ``partition_by``; with ``evolve`` columns that it
-    lacks are added.
+    returns a dict, a dataclass or a tuple, or there is no encoder and events already have this
+    form.  The table is created if it is missing, partitioned by ``partition_by``; with ``evolve``
+    columns that it lacks are added.
 
     With ``key``, names of columns, an output replaces the row with its key, and
     `wallaroo.sinks.Delete` removes that row.

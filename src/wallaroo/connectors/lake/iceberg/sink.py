@@ -1,6 +1,6 @@
 """IcebergSinkConfig: outputs as rows of an Iceberg table, exactly once.
 
-Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
+Where it runs: the configuration is pickled; writers run in workers, the committer in the driver.
 Only the driver opens the catalog.
 """
 
@@ -22,14 +22,17 @@ PARTITION = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class IcebergSinkConfig(LakeSinkConfig):
-    """A sink that appends to an Iceberg table, or replaces rows by a key; exactly once.
+    """Sink that appends to an Iceberg table or replaces rows by key.
+
+    Output is written exactly once.
 
     ``table`` is ``"namespace.name"`` in the catalog that ``options`` describe, as pyiceberg has
     them (``{"type": "sql", "uri": …, "warehouse": …}``, ``{"type": "rest", "uri": …}``).
     ``columns`` are names and Arrow types, a ``pyarrow.Schema`` or a dataclass; the encoder returns
-    a dict, a dataclass or a tuple, or there is no encoder and events are that.  The table is
-    created if it is missing, partitioned by ``partition_by``: columns, or transforms of them such
-    as ``"day(at)"`` and ``"bucket[16](user)"``; with ``evolve`` columns that it lacks are added.
+    a dict, a dataclass or a tuple, or there is no encoder and events already have this form.  The
+    table is created if it is missing, partitioned by ``partition_by``: columns, or transforms of
+    them such as ``"day(at)"`` and ``"bucket[16](user)"``; with ``evolve`` columns that it lacks are
+    added.
 
     With ``key``, names of columns, an output replaces the row with its key, and
     `wallaroo.sinks.Delete` removes that row.

@@ -1,4 +1,6 @@
-"""The changes of PostgreSQL tables as a log: a replication slot, read without moving it.
+"""Changes of PostgreSQL tables as a log.
+
+A replication slot is read without moving it.
 
 Where it runs: the driver queries the slot and moves it, workers read it.
 It imports psycopg, which is optional.
@@ -6,10 +8,10 @@ It imports psycopg, which is optional.
 The invariant: an offset is a place in the write-ahead log (LSN).  A transaction is at the place at
 which its commit begins, so a range holds whole transactions, in the order of their commits, and the
 same ones whenever it is read.  The slot is copied or peeked at (`slot_copy`), and moved when the
-run has committed what is before: a slot at place n keeps all transactions from n on.
+run has committed the changes before: a slot at place n keeps all transactions from n on.
 
 Place 0 is before a snapshot of the tables (`snapshot`).  The step from there to the slot's place is
-one batch: while it is not committed, a run begins again at 0, with another slot and snapshot.
+one batch: until it is committed, a run restarts at 0, with another slot and snapshot.
 """
 
 from __future__ import annotations
@@ -303,7 +305,10 @@ class PostgresChanges(ReplayableSource[Any]):
 
 
 class ChangesLog(OwnLog):
-    """The log of a slot, read by one task and moved after commits."""
+    """The log of a slot, read by one task.
+
+    The slot is moved after commits.
+    """
 
     counts_events = False  # places are bytes
 

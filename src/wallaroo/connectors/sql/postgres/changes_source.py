@@ -1,6 +1,6 @@
 """PostgresChangesConfig: the changes of PostgreSQL tables as events.
 
-Where it runs: the configuration travels; the driver queries the slot, one worker reads it.
+Where it runs: the configuration is pickled; the driver queries the slot, one worker reads it.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ SLOT = re.compile(r"[a-z0-9_]{1,63}")
 
 @dataclass(frozen=True, slots=True)
 class PostgresChangesConfig(SourceConfig[Event]):
-    """A source of the changes of a publication's tables, by logical replication, exactly once.
+    """A source of a publication's changes by logical replication, exactly once.
 
     Events are `wallaroo.serdes.Change` with rows that are dicts, or the results of ``decoder`` for
     them (`wallaroo.serdes.change_decoder`).  Transactions come in the order of their commits, each
     as a whole.
 
     ``slot`` is the replication slot, ``wallaroo_`` and the source's name by default.  It is created
-    when an application without a commit begins, at the present end of the log, and keeps what is
-    not committed here yet; each application needs one of its own.  With ``snapshot`` events begin
-    with the rows that are in the tables (``is_snapshot``), without gap or double to the changes;
-    then a slot of that name is replaced when an application without a commit begins.  ``dsn`` is
-    libpq's, for the primary.  Needs psycopg 3 on every host.
+    when an application without a commit begins, at the present end of the log, and retains the
+    changes that are not committed here yet; each application needs its own.  With ``snapshot``
+    events begin with the existing rows (``is_snapshot``), without gaps or duplicates relative to
+    the changes; then a slot of that name is replaced when an application without a commit begins.
+    ``dsn`` is libpq's, for the primary.  Needs psycopg 3 on every host.
     """
 
     kind: ClassVar[str] = "postgres changes"

@@ -117,7 +117,7 @@ def connected(dsn: str) -> psycopg.Connection[Any]:
 
 
 class _TextIfUnknown(Loader):
-    """The reader of a value, as the server's text if Python has no type."""
+    """The reader of values that have no Python type, as text."""
 
     def __init__(self, oid: int, context: AdaptContext | None = None):
         super().__init__(oid, context)

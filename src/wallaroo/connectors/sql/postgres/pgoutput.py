@@ -1,4 +1,4 @@
-"""The messages of PostgreSQL's output plugin `pgoutput`, version 1, as changes of rows.
+"""Messages of PostgreSQL's `pgoutput`, version 1, as row changes.
 
 Where it runs: workers; pure.  The format is that of PostgreSQL's manual, "Logical Replication
 Message Formats".

@@ -3,11 +3,11 @@
 Where it runs: the driver queries its end (`end`), workers read it (`read`).
 It imports psycopg, which is optional.
 
-The invariant: below `end` nothing is inserted any more.  A number n is assigned by the statement
+The invariant: no rows are inserted below `end` any more.  A number n is assigned by the statement
 that inserts its row, and that statement's transaction holds a lock on the table from before then
-until its end, at which its row is visible or never will be.  Numbers are assigned in order.  So
+until its end, after which its row is visible or never will be.  Numbers are assigned in order.  So
 when a row is visible, every transaction that may still insert a lower number holds a lock now; when
-all that hold one have ended, everything up to that row is decided.
+all that hold one have ended, all rows up to that one are final.
 """
 
 from __future__ import annotations

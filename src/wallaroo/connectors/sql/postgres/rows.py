@@ -4,7 +4,7 @@ Where it runs: workers (pure).
 
 Python values become lines of COPY's text format (PostgreSQL's manual, "COPY"): columns between
 tabs, a newline after the row, ``\\N`` for NULL; inside of a value backslash, tab, newline and
-carriage return are escaped by a backslash.  A raw tab or newline is therefore always a border.
+carriage return are escaped by a backslash.  A raw tab or newline is therefore always a separator.
 """
 
 from __future__ import annotations

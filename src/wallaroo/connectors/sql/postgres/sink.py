@@ -1,6 +1,6 @@
 """PostgresSinkConfig: outputs as rows of a PostgreSQL table, exactly once.
 
-Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
+Where it runs: the configuration is pickled; writers run in workers, the committer in the driver.
 Only the driver connects to the server, and only it needs psycopg.
 """
 
@@ -19,7 +19,9 @@ from wallaroo.steps.kinds import Encoder
 
 @dataclass(frozen=True, slots=True)
 class PostgresSinkConfig(TableSinkConfig):
-    """A sink that appends to a PostgreSQL table, or updates it by a key; exactly once.
+    """Sink that appends to a PostgreSQL table or updates it by key.
+
+    Output is written exactly once.
 
     ``dsn`` is a libpq connection string: ``host=... dbname=... user=...`` or a ``postgresql://``
     address; empty: the PG* environment variables of the driver.  ``table`` may be

@@ -29,7 +29,7 @@ BEGIN = (
     "SET LOCAL synchronize_seqscans = off",  # so that every read has the same order
 )
 DROP = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s"
-# lists of columns and conditions are there from version 15 on
+# lists of columns and conditions exist from version 15 on
 TABLES = """
     SELECT schemaname, tablename, relkind,
            (SELECT array_agg(attname::text ORDER BY attnum) FROM pg_attribute
@@ -55,7 +55,7 @@ class Snapshot:
 
     @staticmethod
     def export(dsn: str, slot: str) -> Snapshot:
-        """Create a slot, in place of one of that name, and export its snapshot."""
+        """Create a slot, replacing one of that name, and export its snapshot."""
         with closing(psycopg.connect(complete_dsn(dsn), autocommit=True)) as connection:
             connection.execute(DROP, (slot,))
         connection = psycopg.connect(complete_dsn(dsn), autocommit=True, replication="database")

@@ -1,6 +1,6 @@
 """PostgresSourceConfig: the rows of a PostgreSQL table as events.
 
-Where it runs: the configuration travels; the driver queries the table's end, workers read it.
+Where it runs: the configuration is pickled; the driver queries the table's end, workers read it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class PostgresSourceConfig(TableSourceConfig[Event]):
     server assigns, one by one, in the statement that inserts the row.  A row is read when all
     transactions that may insert lower numbers have ended, so none is missed, whichever commits
     first.  Rows are read in place, by the workers, and after a crash the same ones again: they must
-    not change before they are processed, and what is inserted below numbers that were read is not
-    seen.
+    not change before they are processed, and rows inserted below numbers that were already read are
+    missed.
 
     Events are dicts of ``columns`` (all, unless given), or the results of ``decoder`` for them
     (`wallaroo.serdes.row_decoder`).  ``start``: an application without a commit begins after this

@@ -5,9 +5,9 @@ Where it runs: driver.  It imports psycopg, which is optional.
 The invariant: an awaited transaction is awaited until it has ended, even if its name changes
 meanwhile. Until then it holds its lock on the table, and a query of the locks never misses it.  A
 lock changes hands once: from a session, which has a process, to the prepared transaction that
-PREPARE TRANSACTION makes of it, which has none.  So when a session is gone since the last look, its
-transaction has ended, or it is one of those that were prepared since.  Transaction ids would not
-do: a writer may have its number and its lock, and no id yet.  A crash of the server renames
+PREPARE TRANSACTION creates, which has none.  So when a session is gone since the last look, its
+transaction has ended, or it is one of those that were prepared since.  Transaction ids are not
+sufficient: a writer may have its number and its lock, but no id yet.  A crash of the server renames
 prepared transactions; it ends all connections, too, and the reader starts over.
 """
 

@@ -2,9 +2,9 @@
 
 Where it runs: the driver queries its end (`end`), workers read it (`read`).
 
-The invariant: below `end` nothing is inserted any more, as far as writers assign numbers in
-order.  SQLite has one writing transaction at a time, so rows become visible in the order in which
-they were inserted: what an earlier transaction inserted is there before a later one begins.
+The invariant: no rows are inserted below `end` any more, if writers assign numbers in order.
+SQLite has one writing transaction at a time, so rows become visible in the order in which they were
+inserted: rows of an earlier transaction are visible before a later one begins.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """SQLiteSinkConfig: outputs as rows of an SQLite table, exactly once.
 
-Where it runs: the configuration travels; its writer runs in workers, its committer in the driver.
+Where it runs: the configuration is pickled; writers run in workers, the committer in the driver.
 Only the driver opens the database.
 """
 
@@ -19,7 +19,9 @@ from wallaroo.steps.kinds import Encoder
 
 @dataclass(frozen=True, slots=True)
 class SQLiteSinkConfig(TableSinkConfig):
-    """A sink that appends to an SQLite table, or updates it by a key; exactly once.
+    """Sink that appends to an SQLite table or updates it by key.
+
+    Output is written exactly once.
 
     Database and table have to exist.  ``columns`` are the ones that rows have values for.  The
     encoder returns a tuple with one value per column (``None`` writes nothing); without an encoder
@@ -28,7 +30,7 @@ class SQLiteSinkConfig(TableSinkConfig):
     With ``key``, names of columns, an output replaces the row with its key, and
     `wallaroo.sinks.Delete` removes that row; the table needs a unique index on these columns.
 
-    A commit's rows are put in one transaction, with a line in the table ``ledger``, which is
+    A commit's rows are written in one transaction, with a line in the table ``ledger``, which is
     created if it is missing.  While another program locks the database, rows wait in the outbox.
     The file has to be where the driver runs, on a local disk.
     """

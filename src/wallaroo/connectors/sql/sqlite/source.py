@@ -1,6 +1,6 @@
 """SQLiteSourceConfig: the rows of an SQLite table as events.
 
-Where it runs: the configuration travels; the driver queries the table's end, workers read it.
+Where it runs: the configuration is pickled; the driver queries the table's end, workers read it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class SQLiteSourceConfig(TableSourceConfig[Event]):
     Rows are read in the order of ``column``, which holds whole numbers that grow with every row:
     ``INTEGER PRIMARY KEY AUTOINCREMENT``, or the ``rowid`` that each table has.  Rows are read in
     place, by the workers, and after a crash the same ones again: they must not change before they
-    are processed, and what is inserted below numbers that were read is not seen.  The file has to
-    be on every host that runs tasks.
+    are processed, and rows inserted below numbers that were already read are missed.  The file has
+    to be on every host that runs tasks.
 
     Events are dicts of ``columns`` (all, unless given), or the results of ``decoder`` for them
     (`wallaroo.serdes.row_decoder`).  ``start``: an application without a commit begins after this

@@ -1,4 +1,6 @@
-"""The actions of an egress, as values: the machine returns them, the loop executes them.
+"""The actions of an egress, as values.
+
+The machine returns them, the loop executes them.
 
 They are executed in order.  `Dial` and `Send`, whose outcome is the machine's next input, are
 always the last of their list.
@@ -15,19 +17,25 @@ from wallaroo.connectors.tcp.pipe import Message
 
 @dataclass(frozen=True, slots=True)
 class Dial:
-    """Start an attempt to connect; its end is reported as `connect` or `refuse`."""
+    """Start an attempt to connect.
+
+    Its outcome is reported as `connect` or `refuse`.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Note the offset of the connection's first byte, and hand a second descriptor over."""
+    """Note the connection's first offset and hand over a second descriptor."""
 
     start: int
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send a part of the views, and report how much; flush if there are none."""
+    """Send a part of the views, and report how much.
+
+    Flush if there are none.
+    """
 
     views: Sequence[memoryview]
 
@@ -53,7 +61,10 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Record the place, and report it while a batch is being sent; both may be skipped."""
+    """Record the place, and report it while a batch is being sent.
+
+    Both may be skipped.
+    """
 
     accepted: int
     acked: int
@@ -62,7 +73,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Record and sync that batches are never sent again, then tell the committer."""
+    """Record and sync that batches are never sent again.
+
+    Then notify the committer.
+    """
 
     batch: int
     end: int

@@ -1,11 +1,11 @@
 """A TCP connection to a receiver, with the kernel's byte counts.
 
-Plain TCP does not tell an application what has arrived, but the kernel keeps two numbers per
-connection: how many bytes the other side has acknowledged (``tcpi_bytes_acked``) and how many are
-still queued (``SIOCOUTQ``).  Their sum is what ``send`` has accepted since the connection began,
-exact to the byte.  Any descriptor of the connection can read both, even after the process that sent
-was killed.  Kernels other than Linux do not count: both are None, and the egress relies on its
-record.
+Plain TCP does not tell an application which bytes have arrived, but the kernel keeps two numbers
+per connection: how many bytes the other side has acknowledged (``tcpi_bytes_acked``) and how many
+are still queued (``SIOCOUTQ``).  Their sum is what ``send`` has accepted since the connection
+began, exact to the byte.  Any descriptor of the connection can read both, even after the process
+that sent was killed.  Kernels other than Linux do not count: both are None, and the egress relies
+on its record.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Where it runs: egress; pure (time comes in as an argument).
 
-A connection ends in order: the egress finishes the output in hand, ends its side, and reads until
+A connection ends in order: the egress finishes the current output, ends its side, and reads until
 the receiver ends the other one.  Only then has the receiver read everything, and the next
 connection may start: a receiver that writes to a closed connection resets it and loses what it had
 not read.

@@ -1,18 +1,18 @@
-"""The loop of the egress: the sockets and the clock of its state machine.
+"""The loop of the egress: the state machine's sockets and clock.
 
-It waits for the committer, the receiver and the time, passes what happens to `machine`, and
+It waits for the committer, the receiver and the clock, passes their events to `machine`, and
 executes the actions that the machine returns.  All decisions, and their invariants, are there.
 These are the loop's:
 
 * Before the first byte of a connection a second descriptor of it goes to the committer.  If the
-  egress alone is killed, the next one takes that connection over and asks the kernel how far it is:
-  no byte is lost or sent twice, even in the middle of an output.
+  egress alone is killed, the next one takes that connection over and queries its progress from the
+  kernel: no byte is lost or sent twice, even in the middle of an output.
 * Bytes from the receiver are read to their end: closing a connection with unread bytes, or before
   the receiver has read everything, resets it and loses what is on its way.
 * A release is synced before the committer learns of it, which then removes the output.
 * The outbox's lock is held to the end, so the next run's first byte follows this connection's last.
-* If another run takes the checkpoint over, the committer is treated as gone: nothing that it says
-  is read any more, and the committed output that it had passed on is sent first.
+* If another run takes the checkpoint over, the committer is treated as gone: no more of its
+  messages are read, and the committed output that it had passed on is sent first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The egress as a state machine: which output is sent, repeated, recorded and released.
+"""The egress as a state machine.
+
+It decides which output is sent, repeated, recorded and released.
 
 Bytes, the committer's messages, the kernel's count of acknowledged bytes and the time come in as
 arguments; actions come out as values (`actions`). Staged output is read by the loader that the
@@ -7,16 +9,16 @@ queue is given.
 The invariants:
 
 * Only what the committer handed over is sent, in batch order, and nothing before the committer has
-  handed over all that an earlier run left.
+  handed over all output of earlier runs.
 * On one connection every byte is sent at most once, without a gap.
 * A new connection starts at the output that the first unacknowledged byte belongs to, never after
-  it: at least once, in order.  A resuming receiver gets exactly what follows the bytes it reports.
+  it: at least once, in order.  A resuming receiver gets exactly the bytes after those it reports.
 * A connection that a killed egress left continues at the byte after the last one that its kernel
   accepted.
 * A batch is released only if the receiver has acknowledged it whole.  Skipped output is released
   only once a resuming receiver has agreed to it.
-* That a batch begins to leave is recorded before its first byte is sent.
-* Once the committer has closed, only the output in hand is finished.  This side ends between two
+* The beginning of a batch is recorded before its first byte is sent.
+* Once the committer has closed, only the current output is finished.  This side ends between two
   outputs (inside one only if egress and driver die together: an inherited connection then lacks the
   batch it is in).  The connection is closed after the receiver has acknowledged everything and
   ended its side, or after the bounds of `ending`.
@@ -66,7 +68,9 @@ RELEASE_S = 0.25
 
 
 class EgressMachine:
-    """The decisions of one outbox's egress. Every input returns the actions that follow from it.
+    """The decisions of one outbox's egress.
+
+    Every input returns the actions that follow from it.
 
     ``acked`` is the offset up to which the receiver's kernel has acknowledged output, None if the
     kernel does not count it; ``now`` is in seconds of a clock that never goes back.
@@ -302,7 +306,7 @@ class EgressMachine:
         if is_begun:
             self._note_acked(acked)
         is_due = now >= self._release_at or self.committer is Committer.CLOSED
-        # a resuming receiver has to agree to what was skipped before that is forgotten
+        # a resuming receiver has to accept the skipped bytes before their record is deleted
         is_allowed = is_begun or not self._config.is_resuming
         released = self.queue.release(self._acked) if is_due and is_allowed else []
         if not released:

@@ -2,10 +2,10 @@
 
 Where it runs: egress, before it connects.
 
-The kernel keeps sending the bytes that a killed process left.  How many of them arrive is unknown,
-so the next connection repeats everything that was not recorded as acknowledged.  It waits until the
-old one has ended, so a receiver that serves connections in parallel gets nothing out of order.
-Systems other than Linux do not list their connections: there it does not wait.
+The kernel keeps sending the bytes that a killed process has written.  How many of them arrive is
+unknown, so the next connection repeats everything that was not recorded as acknowledged.  It waits
+until the old one has ended, so a receiver that serves connections in parallel gets nothing out of
+order. Systems other than Linux do not list their connections: there it does not wait.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The sending end of a TLS connection, with acknowledged output counted.
 
-The kernel counts encrypted bytes.  This end encrypts by itself and notes after every piece how many
-encrypted bytes there are so far: output is acknowledged once all its encrypted bytes are.
+The kernel counts encrypted bytes.  This end encrypts in memory and records the number of encrypted
+bytes after every piece: output is acknowledged once all its encrypted bytes are.
 
 The invariant: accepted output is encrypted and sent in order, and at most one encrypted piece waits
 for room in the kernel.

@@ -22,7 +22,7 @@ _UNITS_NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
 class RowTimes:
-    """A time and a watermark per row, standing in for keys not yet assigned."""
+    """A time and a watermark per row, before keys are assigned."""
 
     __slots__ = ("_time", "times", "watermarks")
 

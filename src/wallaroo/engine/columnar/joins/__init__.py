@@ -1,1 +1,1 @@
-"""Joins of rows: columns of both sides that wait for the watermark, and their pairing."""
+"""Joins of rows: buffered columns of both sides, and their pairing."""

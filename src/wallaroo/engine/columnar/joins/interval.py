@@ -2,7 +2,7 @@
 
 Where it runs: pure (in workers).
 
-Invariants, besides those of ``steps.joins.machines``:
+Invariants, in addition to those of ``steps.joins.machines``:
 
 * A row waits until the watermark is later than its end: its time plus the span.
 * A batch with rows of a key group reads all its pieces, and pairs each row with all others of its

@@ -104,7 +104,7 @@ class BitFlips:
 
         ``said`` is an ended run's output, whose end such bits explain, or an error's text.
         """
-        # the last one first: a neighbouring bit is recognised by what was around it before
+        # the last one first: a neighbouring bit is recognised by its former surrounding bytes
         named = [one for one in reversed(self._there) if _names(said, one.file)]
         for one in named:
             one.undo()

@@ -1,7 +1,7 @@
 """Disturbances of a run: deaths, pauses, failing disks, damaged files, wrong clocks.
 
-Invariant: exactly the disturbances that took effect are counted.  An order that no process took is
-withdrawn; a damaged bit that made the run refuse is flipped back, so that the next start can
+Invariant: exactly the disturbances that took effect are counted.  An order that no process executed
+is withdrawn; a damaged bit that made the run refuse is flipped back, so that the next start can
 continue from the original files.
 """
 

@@ -1,11 +1,10 @@
 """Faults of disk and clock, ordered from a run's processes.
 
 Where it runs: the verifier, while the processes run.  An order names fault points; the first
-process that passes one of them takes the order and carries it out
-(`wallaroo.instrumentation.faults`).
+process that passes one of them takes the order and executes it (`wallaroo.instrumentation.faults`).
 
-Invariant: an order is carried out once, by one process at one point, or withdrawn; the
-one that renames its file has it.
+Invariant: an order is executed once, by one process at one point, or withdrawn; the process that
+renames its file has it.
 """
 
 from __future__ import annotations

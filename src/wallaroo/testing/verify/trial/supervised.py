@@ -34,7 +34,7 @@ class Supervised:
     starts: int = 0
     ends: list[int] = field(default_factory=list)  # exit codes
     environment: dict[str, str] = field(default_factory=dict)  # added to this process's
-    program: Sequence[str] = ("wallaroo", "run")  # the module that runs it, and what comes first
+    program: Sequence[str] = ("wallaroo", "run")  # the module that runs it, and its first arguments
     _process: subprocess.Popen[bytes] | None = None
     _fruitless: int = 0
     _begin: int = 0  # offset of the last start in the log
