@@ -80,16 +80,36 @@ class Mesh:
         }
         incoming = {peer: Incoming() for peer in producers}
         received: dict[int, bytes] = {}
-        self._send(unsent)
-        self._receive(incoming, received)
-        while unsent or incoming:
-            self._wait(unsent, incoming)
-            self._send(unsent)
-            self._receive(incoming, received)
+        self._send(unsent, list(unsent))
+        self._receive(incoming, list(incoming), received)
+        if unsent or incoming:
+            self._finish(unsent, incoming, received)
         return received
 
-    def _send(self, unsent: dict[int, memoryview]) -> None:
-        for peer, rest in list(unsent.items()):
+    def _finish(
+        self,
+        unsent: dict[int, memoryview],
+        incoming: dict[int, Incoming],
+        received: dict[int, bytes],
+    ) -> None:
+        """Send and receive the rest; touch only peers that are ready, of a hundred or more."""
+        peers = {self._peers[peer].fileno(): peer for peer in {*unsent, *incoming}}
+        with select.epoll() as waiting:
+            for descriptor, peer in peers.items():
+                waiting.register(descriptor, _events(peer in unsent, peer in incoming))
+            while unsent or incoming:
+                ready = [(descriptor, peers[descriptor]) for descriptor, _ in waiting.poll()]
+                self._send(unsent, [peer for _, peer in ready if peer in unsent])
+                self._receive(incoming, [peer for _, peer in ready if peer in incoming], received)
+                for descriptor, peer in ready:
+                    if events := _events(peer in unsent, peer in incoming):
+                        waiting.modify(descriptor, events)
+                    else:
+                        waiting.unregister(descriptor)
+
+    def _send(self, unsent: dict[int, memoryview], peers: Iterable[int]) -> None:
+        for peer in peers:
+            rest = unsent[peer]
             with contextlib.suppress(*WOULD_BLOCK):
                 while rest:
                     rest = rest[self._peers[peer].send(rest) :]
@@ -98,24 +118,19 @@ class Mesh:
             else:
                 del unsent[peer]
 
-    def _receive(self, incoming: dict[int, Incoming], received: dict[int, bytes]) -> None:
-        for peer, arriving in list(incoming.items()):
-            message = arriving.read(self._peers[peer])
+    def _receive(
+        self, incoming: dict[int, Incoming], peers: Iterable[int], received: dict[int, bytes]
+    ) -> None:
+        for peer in peers:
+            message = incoming[peer].read(self._peers[peer])
             if message is not None:
                 received[peer] = message
                 del incoming[peer]
 
-    def _wait(self, writing: Iterable[int], reading: Iterable[int]) -> None:
-        events: dict[int, int] = {}
-        for peer in writing:
-            events[peer] = select.POLLOUT
-        for peer in reading:
-            events[peer] = events.get(peer, 0) | select.POLLIN
-        poll = select.poll()
-        for peer, event in events.items():
-            poll.register(self._peers[peer], event)
-        poll.poll()
-
     def close(self) -> None:
         for connection in self._peers.values():
             connection.close()
+
+
+def _events(is_unsent: bool, is_incoming: bool) -> int:
+    return select.EPOLLOUT * is_unsent | select.EPOLLIN * is_incoming
