@@ -315,6 +315,7 @@ class First(_OfOne):
     In sliding windows and joined sessions, it is the first one of the earliest pane.
     """
 
+    is_of_order = True
     adds_up_exactly = True
 
     def update(self, event: Any, first: list[Any], /) -> None:
@@ -331,6 +332,7 @@ class Last(_OfOne):
     In sliding windows and joined sessions, it is the last one of the latest pane.
     """
 
+    is_of_order = True
     adds_up_exactly = True
 
     def update(self, event: Any, last: list[Any], /) -> None:
@@ -475,6 +477,8 @@ class TopN(_Named, Generic[Event]):
 class Collect(_OfValue):
     """All values, in the order in which they came.  Memory and state grow with them."""
 
+    is_of_order = True
+
     def initial_accumulator(self) -> list[Any]:
         return []
 
@@ -543,6 +547,7 @@ class CombineOf(Aggregation[Any, list[Any], Any]):
             (place, predicate, calls.update) for place, (predicate, calls) in enumerate(selective)
         ]
         self.adds_up_exactly = all(map(adds_up_exactly, parts.values()))
+        self.is_of_order = any(getattr(part, "is_of_order", False) for part in parts.values())
 
     def __reduce__(self) -> tuple[Any, ...]:
         return CombineOf, (self.parts,)
