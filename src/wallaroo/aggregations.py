@@ -331,6 +331,7 @@ class First(_OfOne):
     In sliding windows and joined sessions, it is the first one of the earliest pane.
     """
 
+    is_of_order = True
     adds_up_exactly = True
 
     def update(self, event: Any, first: list[Any], /) -> None:
@@ -349,6 +350,7 @@ class Last(_OfOne):
     In sliding windows and joined sessions, it is the last one of the latest pane.
     """
 
+    is_of_order = True
     adds_up_exactly = True
 
     def update(self, event: Any, last: list[Any], /) -> None:
@@ -498,6 +500,8 @@ class Collect(_OfValue):
     Memory and state grow with their number.
     """
 
+    is_of_order = True
+
     def initial_accumulator(self) -> list[Any]:
         return []
 
@@ -566,6 +570,7 @@ class CombineOf(Aggregation[Any, list[Any], Any]):
             (place, predicate, calls.update) for place, (predicate, calls) in enumerate(selective)
         ]
         self.adds_up_exactly = all(map(adds_up_exactly, parts.values()))
+        self.is_of_order = any(getattr(part, "is_of_order", False) for part in parts.values())
 
     def __reduce__(self) -> tuple[Any, ...]:
         return CombineOf, (self.parts,)

@@ -65,6 +65,47 @@ except wallaroo.WallarooError as error:
     print(type(error).__name__, error)
 """
 
+# a program that wants no warnings from Spark; the first worker with an event is killed
+KILLING = """
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+import wallaroo
+
+
+def kill_once(line):
+    mark = Path(os.environ["MARK"])
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return line
+
+
+def application(folder):
+    lines = wallaroo.source("lines", wallaroo.FileSourceConfig("lines", __file__))
+    sink = wallaroo.FileSinkConfig(f"{folder}/out.txt", form="lines", overwrite=True)
+    return wallaroo.build_application("killing", lines.map(kill_once).to_sink(sink))
+
+
+if __name__ == "__main__":
+    logging.basicConfig(stream=sys.stdout, format="%(message)s")
+    os.environ["MARK"] = f"{sys.argv[1]}/mark"
+    session = SparkSession.builder.master("local[1]").getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    levels = session._jvm.org.apache.logging.log4j.LogManager
+    for host in "micro-batch", "resident":
+        Path(os.environ["MARK"]).unlink(missing_ok=True)
+        handle = wallaroo.run(application(sys.argv[1]), session=session, host=host)
+        handle.result()
+        print(host, handle.status().workers_killed)
+        print(levels.getLogger("org.apache.spark.scheduler.TaskSetManager").getLevel().name())
+"""
+
 
 def ran(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
     script = folder / "script.py"
@@ -94,3 +135,22 @@ def test_a_session_that_workers_would_open_is_named_with_its_line(tmp_path: Path
     )
     assert f"script.py:{line + 1}: a SparkSession was opened while" in unguarded.stdout
     assert "Put the call under: if __name__ == '__main__':" in unguarded.stdout
+
+
+def test_workers_that_end_in_a_given_session_are_reported_and_its_log_stays_as_it_is(
+    tmp_path: Path,
+) -> None:
+    killing = ran(tmp_path, KILLING)
+    assert killing.returncode == 0, killing.stderr
+    lines = killing.stdout.splitlines()
+    deaths = [
+        line for line in lines if line.endswith("was killed, or has ended; its tasks run again")
+    ]
+    assert len(deaths) == 2, lines
+    assert [line for line in lines if line.startswith(("micro-batch", "resident"))] == [
+        "micro-batch 1",
+        "resident 1",
+    ]
+    assert lines.count("ERROR") == 2
+    assert (tmp_path / "out.txt").read_text() == KILLING
+    assert "WARN TaskSetManager" not in killing.stderr

@@ -37,6 +37,7 @@ class TaskReport:
     samples: tuple[Sample, ...] = ()  # some of them
     losses: Losses = field(default_factory=dict)  # events without a result
     worker: str = ""  # the worker on which the task ran
+    host: str = ""  # its executor's, as Spark names it, which no other one has
     idle_deaths: tuple[str, ...] = ()  # its processes that were killed between two tasks
     # source -> observations of its partitions; empty without event time
     observed: dict[int, ObservedSource] = field(default_factory=dict)

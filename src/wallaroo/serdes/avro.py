@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any, overload
+
+import msgspec
+from msgspec import inspect
 
 from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.serdes.registry import RegisteredCodec, SchemaRegistry, check_client
 from wallaroo.serdes.serde import STOP, Codec, Event, Serde, label_of, missing
-from wallaroo.serdes.typed import check_written, is_named_tuple, plain, reader_of
+from wallaroo.serdes.shape_errors import ShapeError
+from wallaroo.serdes.typed import check_written, is_named_tuple, parts_of, plain, reader_of
 
+LISTS = (list, tuple)  # as msgspec has them
 Schema = Any  # a schema as JSON has it: a dict, a list (a union) or a name
 
 
@@ -34,6 +39,9 @@ class AvroCodec(Codec):
         self._check_ints = int_check(self._schema, {})
         self._kind = kind
         self._read = None if kind is None else reader_of(kind)
+        parts = () if kind is None else parts_of(kind)
+        records = {*_records(self._schema), *_records(self._reader)}
+        self._lists = ListedRecords(parts, records) if parts else None
 
     def check_encoder(self, label: str) -> None:
         check_written(label, self._kind)
@@ -49,6 +57,8 @@ class AvroCodec(Codec):
                 f"{len(payload) - stream.tell()} of {len(payload)} bytes are left after the "
                 "record: it was written with another schema, or has a header"
             )
+        if self._lists:
+            value = self._lists.as_read(value)
         return value if self._read is None else self._read(value)
 
     def encode(self, event: Any) -> bytes:
@@ -56,10 +66,112 @@ class AvroCodec(Codec):
         record = plain(event)
         if type(record) is not dict and is_named_tuple(type(event)):
             record = dict(zip(event._fields, record, strict=True))
+        if self._lists:
+            record = self._lists.as_written(record)
         if self._check_ints:
             self._check_ints(record)
         self._write_record(out, self._schema, record, strict_allow_default=True)
         return out.getvalue()
+
+
+class ListedRecords:
+    """The parts of a type, itself first, that are lists to msgspec and records in payloads.
+
+    Those are named tuples, and structs with ``array_like=True``.  ``records`` are the names of each
+    record's fields: what has no record is a list there, too.
+    """
+
+    def __init__(self, parts: tuple[inspect.Type, ...], records: Collection[frozenset[str]]):
+        self._parts = parts
+        self._listed: dict[int, dict[str, inspect.Field | None]] = {}
+        for part in parts[1:]:
+            is_list = isinstance(part, inspect.NamedTupleType) or getattr(part, "array_like", False)
+            if is_list and any(record <= _fields(part).keys() for record in records):
+                self._listed[id(part)] = _fields(part)
+
+    def __bool__(self) -> bool:
+        return bool(self._listed)
+
+    def as_written(self, value: Any, kind: Any = None) -> Any:
+        """Return a plain value with a dict for each of these lists."""
+        kind = self._alternative(kind or self._parts[0], value)
+        if type(value) in LISTS and id(kind) in self._listed:
+            value = dict(zip(self._listed[id(kind)], value, strict=True))
+        return _with_parts(kind, value, self.as_written)
+
+    def as_read(self, value: Any, kind: Any = None) -> Any:
+        """Return a record's value with a list for each of these dicts."""
+        kind = self._alternative(kind or self._parts[0], value)
+        value = _with_parts(kind, value, self.as_read)
+        listed = self._listed.get(id(kind))
+        return value if listed is None or type(value) is not dict else _listed(listed, value)
+
+    def _alternative(self, kind: Any, value: Any) -> Any:
+        """Return the type of a value, of a union's; msgspec has one for lists, or tags."""
+        fitting = [each for each in getattr(kind, "types", (kind,)) if self._is_of(each, value)]
+        return fitting[0] if fitting else None
+
+    def _is_of(self, kind: Any, value: Any) -> bool:
+        listed = self._listed.get(id(kind))
+        tag = getattr(kind, "tag", None)
+        if type(value) is dict:
+            names = _fields(kind).keys()
+            is_dict = hasattr(kind, "value_type") or bool(names)
+            is_tagged = tag is None or value.get(kind.tag_field) == tag
+            return is_dict and is_tagged and (listed is None or value.keys() <= names)
+        is_list = listed is not None or hasattr(kind, "item_type") or hasattr(kind, "item_types")
+        return type(value) in LISTS and is_list and (tag is None or [*value[:1]] == [tag])
+
+
+def _fields(kind: Any) -> dict[str, inspect.Field | None]:
+    tag = getattr(kind, "tag_field", None)
+    fields = {field.encode_name: field for field in getattr(kind, "fields", ())}
+    return fields if tag is None else {tag: None, **fields}
+
+
+def _with_parts(kind: Any, value: Any, convert: Any) -> Any:
+    if type(value) is dict:
+        each = getattr(kind, "value_type", None)
+        types = {name: field.type for name, field in _fields(kind).items() if field is not None}
+        return {
+            name: convert(part, types.get(name, each)) if name in types or each else part
+            for name, part in value.items()
+        }
+    if type(value) not in LISTS:
+        return value
+    if each := getattr(kind, "item_type", None):
+        return [convert(part, each) for part in value]
+    of_fields = (field and field.type for field in _fields(kind).values())
+    types_of = getattr(kind, "item_types", None) or tuple(of_fields)
+    if len(types_of) != len(value):
+        return value
+    return [convert(p, each) if each else p for p, each in zip(value, types_of, strict=True)]
+
+
+def _listed(fields: dict[str, inspect.Field | None], record: dict[str, Any]) -> list[Any]:
+    return [
+        record[name] if name in record else _default(name, field) for name, field in fields.items()
+    ]
+
+
+def _default(name: str, field: inspect.Field | None) -> Any:
+    if field is None or field.required:
+        raise ShapeError(f"object missing required field '{name}'")
+    made = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+    return msgspec.to_builtins(made)
+
+
+def _records(schema: Schema) -> Iterator[frozenset[str]]:
+    """Yield the names of the fields of each record."""
+    if isinstance(schema, list):
+        for each in schema:
+            yield from _records(each)
+    elif isinstance(schema, dict):
+        fields = schema.get("fields", ())
+        if fields:
+            yield frozenset(field["name"] for field in fields)
+        for part in (*fields, *(schema.get(name) for name in ("type", "items", "values"))):
+            yield from _records(part)
 
 
 def int_check(schema: Schema, named: dict[str, Any]) -> Callable[[Any], None] | None:

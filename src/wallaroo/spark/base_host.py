@@ -99,6 +99,8 @@ class SparkHost(Generic[SomeWork]):
         if not self._session.is_open:
             enter("starting Spark")
             self._session.open(site.scratch)
+        else:
+            self._session.follow(site.scratch)
         if not self.is_local:
             enter("shipping the application to the workers")
             try:

@@ -40,7 +40,7 @@ from tests.unit.sinks.identities import CHECKPOINT, commit_of, history_to
 from tests.unit.sinks.killed_driver import stage
 from wallaroo.connectors.lake.delta.committer import DeltaSystem
 from wallaroo.connectors.lake.iceberg.committer import IcebergSystem
-from wallaroo.errors import PeerError, WallarooParameterError
+from wallaroo.errors import PeerError, WallarooError, WallarooParameterError
 from wallaroo.sinks import Delete, DeltaSinkConfig, IcebergSinkConfig, SinkCommitter
 from wallaroo.sinks.queued.pending import PendingBatch
 from wallaroo.sinks.queued.system import CommitContext
@@ -540,6 +540,83 @@ def test_a_table_without_output_that_had_left_is_refused(
     committer.recover(history_to(2), tokens)
     committer.close(DRAIN_S)
     assert committer.status().outputs == len(waiting)
+
+
+def drop(form: str, folder: Path) -> None:
+    if form == "iceberg":
+        catalog_of(folder).drop_table(NAME)
+    else:
+        shutil.rmtree(folder / "table")
+
+
+def create_again(form: str, folder: Path) -> None:
+    drop(form, folder)
+    sink(form, folder, KEYED).committer("other", folder / "other", True).recover(history_to(-1), [])
+
+
+def lose_files(form: str, folder: Path) -> None:
+    """Lose what a table consists of; its log or catalog still names it."""
+    place = folder / ("table" if form == "delta" else "warehouse")
+    for file in place.rglob("*.parquet" if form == "delta" else "*.*"):
+        if file.is_file():
+            file.unlink()
+
+
+@form
+@pytest.mark.parametrize("key", [(), ("key",)])
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (drop, "the (Delta|Iceberg) table .* was dropped while the sink wrote to it. Nothing"),
+        (create_again, "output up to batch 0 has left, and .* was replaced"),
+        (lose_files, "cannot write to the .* lacks files .* Restore it; or let the sink write to"),
+    ],
+)
+def test_a_table_that_vanishes_while_the_sink_runs_is_named_and_the_ways_out_lose_nothing(
+    form: str,
+    tmp_path: Path,
+    eventually: Eventually,
+    change: Callable[..., None],
+    said: str,
+    key: tuple[str, ...],
+) -> None:
+    if (form, key, change) == ("delta", (), lose_files):
+        pytest.skip("an append reads no files")
+    place = tmp_path / ("table" if form == "delta" else "warehouse")
+    config = sink(form, tmp_path, KEYED, key=key, group_s=0.0)
+    committer = opened(config, tmp_path / "s")
+    committer.commit(commit_of(0), tokens_of(config, tmp_path / "s", 0, ("a", 1)))
+    eventually(lambda: committer.status().committed_batch == 0, "the first row left")
+    shutil.copytree(tmp_path, tmp_path / "copy", ignore=shutil.ignore_patterns("s"))
+    change(form, tmp_path)
+    tokens = tokens_of(config, tmp_path / "s", 1, ("b", 2))
+    committer.commit(commit_of(1), tokens)
+    assert re.search(said, words := error_of(committer, eventually)), words
+    with pytest.raises(WallarooError):
+        committer.close(0)
+
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(tmp_path / "copy", tmp_path, dirs_exist_ok=True)
+    committer = config.committer("s", tmp_path / "s", True)
+    committer.recover(history_to(1), tokens)
+    committer.close(DRAIN_S)
+    assert rows(form, tmp_path) == [("a", 1), ("b", 2)]
+
+
+def test_files_that_a_vacuum_removes_between_two_groups_are_looked_for_again(
+    tmp_path: Path, eventually: Eventually
+) -> None:
+    config = sink("delta", tmp_path, KEYED, key=("key",), group_s=0.0)
+    committer = opened(config, tmp_path / "s")
+    committer.commit(commit_of(0), tokens_of(config, tmp_path / "s", 0, ("a", 1)))
+    eventually(lambda: committer.status().committed_batch == 0, "the first row left")
+    append("delta", tmp_path, pa.table({"key": ["other"], "value": [1]}))
+    table = DeltaTable(tmp_path / "table")
+    table.optimize.compact()
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    committer.commit(commit_of(1), tokens_of(config, tmp_path / "s", 1, ("a", 2)))
+    committer.close(DRAIN_S)
+    assert rows("delta", tmp_path) == [("a", 2), ("other", 1)]
 
 
 @form

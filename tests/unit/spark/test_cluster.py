@@ -133,12 +133,27 @@ def test_a_worker_whose_python_lacks_a_module_is_named_and_others_continue(
     assert [member.host for member in cluster.members] == ["a", "b"]
 
 
-def test_two_workers_of_one_name_are_warned_of(
-    cluster: Cluster, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_two_workers_of_one_name_each_own_what_their_tasks_do(cluster: Cluster) -> None:
+    """Both report the name; the hosts of their executors tell them apart."""
     cluster._joined(ExecutorHost("c", ("c",), 1), lambda: HostProbe("worker-a", "c"))
-    assert "two workers have the name worker-a" in caplog.text
-    assert "WALLAROO_WORKER" in caplog.text
+    job: Any = SimpleNamespace(tasks=3, state_level=0, committed=1)
+    names = {"a": "worker-a", "b": "worker-b", "c": "worker-a"}
+    hosts: Any = cluster.layout(3)
+    reports = [
+        TaskReport(0, task, "x", worker=names[host], host=host)
+        for task, host in enumerate(hosts.hosts)
+    ]
+    for _ in range(MISPLACED[0] + 1):
+        cluster.batch_done(job, cluster.named(reports), 0.1)
+    assert cluster.layout(3) is hosts
+    assert {each.name: each.tasks for each in cluster.status()} == {
+        "worker-a": 1,
+        "worker-a/c": 1,
+        "worker-b": 1,
+    }
+    assert sorted(len(each.key_groups) for each in cluster.status()) == [1, 1, 2]
+    failed = TaskReport(0, 0, "x", worker="worker-a", host="c", error=PeerError("no"))
+    assert cluster.failure_on_non_member(cluster.named([failed])) == ""
 
 
 def _joining(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, *looks: str) -> None:

@@ -50,6 +50,7 @@ def spark_job() -> Iterator[mock.Mock]:
 LOCAL: Any = SimpleNamespace(
     is_local=True,
     layout=lambda tasks: None,
+    named=list,
     failure_on_non_member=lambda reports: "",
     look_now=dict,
 )
@@ -124,6 +125,7 @@ def test_after_a_task_failed_on_a_host_that_is_no_member_such_hosts_are_asked_fi
     cluster: Any = SimpleNamespace(
         is_local=False,
         layout=lambda tasks: None,
+        named=list,
         failure_on_non_member=lambda reports: next(failures),
         look_now=dict,
         ask_others=lambda: asked.append("others"),

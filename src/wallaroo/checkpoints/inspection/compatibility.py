@@ -26,7 +26,13 @@ from wallaroo.dataflow.plan.json import (
 )
 from wallaroo.dataflow.plan.model import Plan
 from wallaroo.dataflow.plan.ordering import with_orders_kept
-from wallaroo.dataflow.plan.positions import moved_classes, noted_positions, refused_positions
+from wallaroo.dataflow.plan.positions import (
+    formerly,
+    moved_classes,
+    noted_positions,
+    positions_at,
+    refused_positions,
+)
 from wallaroo.dataflow.plan.schemas import (
     Fate,
     fates_of,
@@ -167,9 +173,10 @@ def _compared(root: Path, commits: CommitLog, checkpoint: str, plan: Plan) -> Pl
             return PlanFinding(None, Comparison(Verdict.SAME, (NO_COMMIT,)), ours.plan, text)
         noted = before.get("positions", {})
         positions = {**noted, **positions}
-        text = dumps(ours.plan, ours.gone, merged(schemas, before), positions)
-        after = json.loads(text)
         moved = moved_classes(noted)
+        former = formerly(before, moved, last, batches[0])
+        text = dumps(ours.plan, ours.gone, merged(schemas, before), positions, former)
+        after = json.loads(text)
         held = holders_of(root, moved, after["states"], schemas) if moved else frozenset()
         unclear = (*ours.unclear, *refused_positions(held, moved, schemas))
         comparison = compare(old, text, unclear, waits)
@@ -191,11 +198,20 @@ def _compared(root: Path, commits: CommitLog, checkpoint: str, plan: Plan) -> Pl
     is_fit = comparison.verdict is not Verdict.INCOMPATIBLE
     dropped = frozenset() if is_fit else lost
     schemas = merged(schemas, before, dropped)
-    text = dumps(ours.plan, ours.gone, schemas, positions)
+    text = dumps(ours.plan, ours.gone, schemas, positions, former)
     plan = with_evolution(ours.plan, schemas)
     fates = fates_of(before, after)
     found = {step: each for step, each in fates.items() if step not in dropped}
     return PlanFinding(last, comparison, plan, text, remains, dropped, found)
+
+
+def unreadable_at(root: Path, batch: int, plan_text: str) -> tuple[str, ...]:
+    """Return the reasons why objects of an older commit would be misread; ``plan_text``: of now."""
+    notes = json.loads(plan_text)
+    schemas = notes.get("schemas", {})
+    moved = moved_classes(positions_at(notes, batch))
+    held = holders_of(root, moved, notes["states"], schemas, batch) if moved else set()
+    return tuple(refused_positions(held, moved, schemas))
 
 
 def _without_plan(

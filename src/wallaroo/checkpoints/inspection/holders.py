@@ -49,15 +49,19 @@ class _Reader(pickle.Unpickler):
 
 
 def holders_of(
-    root: Path, moved: Mapping[str, Moved], states: Mapping[str, Any], schemas: Mapping[str, Any]
+    root: Path,
+    moved: Mapping[str, Moved],
+    states: Mapping[str, Any],
+    schemas: Mapping[str, Any],
+    batch: int | None = None,
 ) -> set[Held]:
     """Return the steps with stored objects of classes that would misread them.
 
-    ``states`` and ``schemas`` are the notes of the plan.
+    ``states`` and ``schemas`` are the notes of the plan; ``batch``: at that commit, not the newest.
     """
     held: set[Held] = set()
     names = re.compile(b"|".join(re.escape(name.encode()) for name in _last_parts(moved)))
-    state = CheckpointReader(root).at()
+    state = CheckpointReader(root).at(batch)
     for group in range(state.groups):
         for (name, _), raw in state.group(group).items():
             if names.search(raw) is None:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from wallaroo.checkpoints.inspection.compatibility import look, planned_key_groups
+from wallaroo.checkpoints.inspection.compatibility import look, planned_key_groups, unreadable_at
 from wallaroo.checkpoints.inspection.reader import CheckpointReader, ranges_text
 from wallaroo.dataflow.plan.json import Verdict
 from wallaroo.dataflow.plan.model import Plan
@@ -74,7 +74,7 @@ def _rolled_back(checkpoint: Checkpoint, to: int, plan: Plan) -> tuple[int, ...]
         return ()
     context = LogContext(checkpoint.root / SPOOL, checkpoint.id)
     logs = {source.config.name: source.config.open_log(context) for source in plan.sources}
-    plan = _require_application(checkpoint, plan)
+    plan = _require_application(checkpoint, plan, to)
     _require_names(commit, _newest_readable(checkpoint, newer))
     _require_state(checkpoint, to)
     positions = _positions(logs, commit)
@@ -122,7 +122,7 @@ def _write_marker(checkpoint: Checkpoint, commit: Commit) -> None:
     fault_point("rollback.begin")
 
 
-def _require_application(checkpoint: Checkpoint, plan: Plan) -> Plan:
+def _require_application(checkpoint: Checkpoint, plan: Plan, to: int) -> Plan:
     """Return the plan with the checkpoint's sink ids."""
     key_groups = planned_key_groups(checkpoint.root) or plan.key_groups
     finding = look(checkpoint.root, replace(plan, key_groups=key_groups))
@@ -131,6 +131,12 @@ def _require_application(checkpoint: Checkpoint, plan: Plan) -> Plan:
         raise CheckpointError(
             f"this is not the application of checkpoint {checkpoint.root}:\n{reasons}\nGive the "
             f"application, with the arguments, that ran on it last. Nothing was touched."
+        )
+    if unreadable := unreadable_at(checkpoint.root, to, finding.text):
+        reasons = "\n".join(f"  - {reason}" for reason in unreadable)
+        raise CheckpointError(
+            f"the application cannot read commit {to} of checkpoint {checkpoint.root}:\n{reasons}\n"
+            f"Nothing was touched. Roll back with a version of it that fits that commit."
         )
     return finding.plan
 

@@ -24,6 +24,7 @@ from wallaroo.monitoring.status_api.discovery import RunRecord, run_of, running
 from wallaroo.monitoring.status_api.queries import STATUS_PATH, status_of
 from wallaroo.network.tls import TLS
 from wallaroo.network.tls_sockets import Address, client_context, pinned_context
+from wallaroo.runtime.standby.waiting import owner_of
 from wallaroo.state.store.stored_checkpoint import checkpoint_folder
 
 SEVERAL = 2  # exit code if the command line does not identify one application
@@ -87,12 +88,24 @@ def target_of(where: str) -> Target:
         return as_target(known[0]) if known else Target(address, context=context)
     folder = checkpoint_folder(where)
     record = run_of(folder)
-    if record is None:
-        CheckpointReader(folder)  # raises if the folder is not a checkpoint
+    seen = owner_of(folder)
+    owner = seen.lease.owner if seen.is_led and seen.lease is not None else ""
+    if record is not None and owner in ("", f"process {record.pid} on {record.host}"):
+        return _answering(where, record)
+    CheckpointReader(folder)  # raises if the folder is not a checkpoint
+    if owner and not seen.is_gone:
         raise PeerError(
-            f"no application runs on checkpoint {where}. Start it with `wallaroo run --checkpoint "
-            f"{where}`."
+            f"{owner} leads checkpoint {where} and does not answer: it is starting, has no status "
+            "address, or has failed. Its log says which; if it has failed, run it again."
         )
+    last = f" The last run, {owner}, did not end in order: its log has the reason." if owner else ""
+    raise PeerError(
+        f"no application runs on checkpoint {where}.{last} Start it with `wallaroo run "
+        f"--checkpoint {where}`."
+    )
+
+
+def _answering(where: str, record: RunRecord) -> Target:
     if not record.is_alive:
         raise PeerError(
             f"{record.application} no longer runs: process {record.pid}, which used {where}, "

@@ -12,8 +12,10 @@ different one.
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Sequence
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -22,6 +24,7 @@ from wallaroo.connectors.lake.sink_config import LakeSinkConfig
 from wallaroo.durable.commit_id import CommitId
 from wallaroo.errors import PeerError
 from wallaroo.instrumentation.faults import fault_point
+from wallaroo.sinks.queued.group_committer import GroupSystem
 from wallaroo.sinks.queued.pending import PendingBatch
 from wallaroo.sinks.queued.system import CommitContext, Session
 from wallaroo.sinks.staging import Staged
@@ -31,10 +34,57 @@ WAYS_ON = (
     "Continue with the checkpoint that wrote the table; or begin with another --checkpoint "
     "folder and another table."
 )
+# files of the version that a session has read, which others may have removed
+_names_vanished = re.compile("not found|No such file|Invalid table version").search
+REREADS = 2  # by new sessions, one after the other
+Config = TypeVar("Config", bound=LakeSinkConfig)
+
+
+class TableSystem(GroupSystem[Config]):
+    """One table, which others may drop, replace, compact and vacuum while the sink runs."""
+
+    _session: TableSession | None = None
+    _vanished = 0  # sessions that have written nothing for lack of files
+
+    def connect(self, checkpoint: str) -> Session:
+        self._session = self._opened(checkpoint, is_known=self._session is not None)
+        return self._session
+
+    @abstractmethod
+    def _opened(self, checkpoint: str, *, is_known: bool) -> TableSession:
+        """Open a session; create the table if it is missing and was never there in this run."""
+
+    def _may_reread(self, words: str) -> bool:
+        """Return whether an error is of files that vanished, and a new session may find others."""
+        if self._session is None or not _names_vanished(words):
+            return False
+        self._vanished = 1 if self._session.has_written else self._vanished + 1
+        self._session.has_written = False
+        return self._vanished <= REREADS
+
+    def _failed(self, kind: str, words: str, fix: str) -> PeerError:
+        """Return the error of a write that no retry helps."""
+        what = f"cannot write to the {kind} {self.target}"
+        if self._session is not None and _names_vanished(words):
+            what = f"{what}, which was dropped or replaced, or lacks files (vacuum, a lost disk)"
+            fix = f"Restore it; or {OTHER_TABLE}"
+        return PeerError(
+            f"Sink '{self._context.sink}' {what}: {words}. Nothing is lost: committed rows wait in "
+            f"{self._context.staging}. {fix}, then run again."
+        )
+
+    def _dropped(self, kind: str) -> PeerError:
+        return PeerError(
+            f"Sink '{self._context.sink}': the {kind} {self.target} was dropped while the sink "
+            f"wrote to it. Nothing is lost: committed rows wait in {self._context.staging}. "
+            f"Restore it; or {OTHER_TABLE}, then run again."
+        )
 
 
 class TableSession(Session):
     """A table for one checkpoint; subclasses know the format."""
+
+    has_written = False
 
     def __init__(self, config: LakeSinkConfig, context: CommitContext, checkpoint: str):
         self._config = config
@@ -69,6 +119,7 @@ class TableSession(Session):
             last, _ = new[-1]
             fault_point("lake.begin")
             self._put(changes, last)
+            self.has_written = True
             fault_point("lake.committed")
             self._last = last.commit
         return [batch.batch > recorded for batch, _ in batches]

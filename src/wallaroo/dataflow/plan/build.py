@@ -134,7 +134,9 @@ def put_events_in_order(sketch: Sketch) -> Sketch:
     plan = sketch.plan
     ordering = Ordering(plan)
     stages = ordering.stages()
-    return replace(sketch, plan=replace(plan, stages=stages, notes=(*plan.notes, *ordering.notes)))
+    notes = (*plan.notes, *ordering.notes)
+    warnings = tuple(ordering.warnings)
+    return replace(sketch, plan=replace(plan, stages=stages, notes=notes, warnings=warnings))
 
 
 def join_rows(sketch: Sketch) -> Sketch:

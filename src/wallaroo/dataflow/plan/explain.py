@@ -36,8 +36,10 @@ def _lines(plan: Plan) -> Iterator[str]:
             yield f"  step   '{step.step_name}' ({step.kind}{state})"
         yield f"  to     {_exit(plan, stage)}"
     yield from _failures(plan)
-    if plan.notes:
+    if plan.notes or plan.warnings:
         yield ""
+    for warning in plan.warnings:
+        yield f"warning: {warning}"
     for note in plan.notes:
         yield f"note: {note}"
     yield from _times_of_receipt(plan)

@@ -38,7 +38,7 @@ from wallaroo.dataflow.plan.model import (
     ToSinks,
     following_of,
 )
-from wallaroo.dataflow.plan.positions import Positions
+from wallaroo.dataflow.plan.positions import Former, Positions
 from wallaroo.dataflow.plan.schemas import (
     Schema,
     accepts_class,
@@ -94,17 +94,20 @@ def dumps(
     gone: Noted | None = None,
     schemas: Mapping[str, Schema] | None = None,
     positions: Positions | None = None,
+    former: Sequence[Former] = (),
 ) -> str:
     """Describe a plan as canonical JSON.
 
     ``gone``: sinks that only a checkpoint has; ``schemas``: those of all state that it may hold;
-    ``positions``: the same for classes.
+    ``positions``: the same for classes; ``former``: those of older commits.
     """
     described = {**describe(plan), **({"gone": gone} if gone else {})}
     if schemas:
         described["schemas"] = schemas
     if positions:
         described["positions"] = positions
+    if former:
+        described["former"] = former
     return json.dumps(described, indent=1, sort_keys=True)
 
 

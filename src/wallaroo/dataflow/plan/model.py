@@ -197,6 +197,8 @@ class Plan:
     dead_letters: int | None = None  # index of the sink for events that failed; always the last one
     # sentences for `wallaroo explain`: the parts that the planner left out, and why
     notes: tuple[str, ...] = ()
+    # sentences for `wallaroo explain` and a run's log: what may depend on how batches are cut
+    warnings: tuple[str, ...] = ()
     # by state step, if a checkpoint may hold objects of an earlier class
     evolution: dict[str, Evolution] = field(default_factory=dict, compare=False)
     # state steps that mark times of last use, because a checkpoint has others (`plan.timing`)

@@ -11,9 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
+from typing import Any
 
 from wallaroo.dataflow.plan.model import BranchEntry, Plan, SourceEntry, Stage, following_of
-from wallaroo.steps.joins.step import InOrder, IntervalJoin, LatestJoin, WindowJoin, order_before
+from wallaroo.steps.joins.step import (
+    InOrder,
+    IntervalJoin,
+    JoinUntil,
+    LatestJoin,
+    WindowJoin,
+    order_before,
+)
 from wallaroo.steps.kinds import StateComputation, StateComputationMulti, Step
 from wallaroo.steps.windows.step import WindowStep
 
@@ -34,6 +42,7 @@ class Ordering:
 
     def __init__(self, plan: Plan):
         self.notes: list[str] = []  # for `wallaroo explain`
+        self.warnings: list[str] = []
         self._plan = plan
         self._leaves_ordered: dict[int, bool] = {}
         self._has_times: dict[int, bool] = {}  # declared times, not those of receipt
@@ -59,6 +68,12 @@ class Ordering:
                 )
                 is_ordered = True
             steps.append(step)
+            if isinstance(step, JoinUntil) and _is_by_arrival(step, before):
+                self.warnings.append(
+                    f"the result of '{step.step_name}' ({step.place}) depends on how batches are "
+                    "cut: over= takes the right events in an order that is not defined. Put "
+                    "in_order() behind the key_by of the right side."
+                )
             if isinstance(step, InOrder):
                 is_ordered = True
             elif isinstance(step, UNORDERED):
@@ -84,6 +99,15 @@ class Ordering:
             and self._leaves_ordered[before[0].id]
             and self._plan.source_of(before[0]) is not None
         )
+
+
+def _is_by_arrival(join: JoinUntil[Any], before: list[Stage]) -> bool:
+    """Return whether a join adds right events up as they come, with a result that shows it."""
+    over = join.spec.over
+    if over is None or not getattr(over.aggregation, "is_of_order", False):
+        return False
+    rights = [each for each in before if getattr(each.exit, "side", None) != 0]
+    return not any(isinstance(each, InOrder) for right in rights for each in right.steps)
 
 
 def with_orders_kept(plan: Plan, states: Collection[str]) -> Plan:

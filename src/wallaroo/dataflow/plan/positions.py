@@ -26,6 +26,8 @@ from wallaroo.user_code.references import importable_module, is_found
 
 Positions = dict[str, list[str]]  # names of fields by class, as pickles name it
 
+Former = Sequence[Any]  # the last commit before fields changed, and the Positions up to there
+
 # libraries that create such objects for themselves; those that this package needs, above all
 _NOT_NOTED = sys.stdlib_module_names | {
     *("wallaroo", "pyspark", "py4j", "numpy", "pyarrow", "msgspec", "cloudpickle", "psutil"),
@@ -121,6 +123,28 @@ def moved_classes(before: Mapping[str, Sequence[str]]) -> dict[str, Moved]:
     """Return the classes that may assign stored values to the wrong fields."""
     compared = ((path, _moved(tuple(before.get(path, ())), cls)) for path, cls in _classes())
     return {path: moved for path, moved in compared if moved is not None}
+
+
+def formerly(
+    notes: Mapping[str, Any], moved: Iterable[str], last: int, oldest: int
+) -> list[Former]:
+    """Return what a plan.json has to note of classes that changed after commit ``last``.
+
+    Commits from ``oldest`` on are there, and may be rolled back to.
+    """
+    former = [each for each in notes.get("former", ()) if each[0] >= oldest]
+    noted = notes.get("positions", {})
+    changed = {path: noted.get(path, []) for path in sorted(moved)}
+    return [*former, [last, changed]] if changed else former
+
+
+def positions_at(notes: Mapping[str, Any], batch: int) -> Positions:
+    """Return the fields that classes had at a commit, by the notes of a plan.json."""
+    noted: Positions = dict(notes.get("positions", {}))
+    for last, fields_then in reversed(notes.get("former", ())):
+        if batch <= last:
+            noted |= fields_then
+    return noted
 
 
 def _moved(was: tuple[str, ...], cls: type[Any]) -> Moved | None:

@@ -164,7 +164,7 @@ def open_state(
         options.allow_incompatible,
         partial(sources.require, _committed(checkpoint)),
     )
-    for note in compatibility.notes:
+    for note in (*spec.plan.warnings, *compatibility.notes):
         _log.warning(note)
     spec.meter.recovered(Recovery(checkpoint.last.batch if checkpoint.last else -1))
     return OpenedCheckpoint(checkpoint, compatibility, sources, lease, taken_over)

@@ -161,6 +161,22 @@ def _host_name() -> str:
     return socket.gethostname()
 
 
+@cache
+def executor_host(proc: Path = Path("/proc")) -> str:
+    """Return this executor's host, as Spark names it; "" if that cannot be seen.
+
+    It is on the command line of the process two levels up.
+    """
+    try:
+        daemon = os.getppid()
+        status = (proc / str(daemon) / "status").read_text()
+        executor = next(line.split()[1] for line in status.splitlines() if line.startswith("PPid:"))
+        words = (proc / executor / "cmdline").read_text().split("\0")
+        return words[words.index("--hostname") + 1]
+    except (OSError, StopIteration, ValueError, IndexError):
+        return ""
+
+
 @dataclass(frozen=True, slots=True)
 class BatchJob:
     """One batch: its pieces, its tasks, and the committed version before it."""

@@ -35,6 +35,7 @@ from wallaroo.processes.idle_workers import idle_deaths
 from wallaroo.processes.orphans import end_if_forked
 from wallaroo.runtime.tasks.job import (
     BatchJob,
+    executor_host,
     loaded_steps,
     plan_of,
     worker_name,
@@ -131,7 +132,8 @@ def run_alone(run: RunLevel, job: BatchJob, index: int, records: Iterable[Record
 def _failed(task: Task | None, level: int, index: int, error: WallarooError) -> TaskReport:
     attempt = task.attempt if task else uuid.uuid4().hex[:12]
     consumed = task.consumed if task else ""
-    return TaskReport(level, index, attempt, consumed, error=error, worker=worker_name())
+    own = worker_name(), executor_host()
+    return TaskReport(level, index, attempt, consumed, error=error, worker=own[0], host=own[1])
 
 
 def unexpected(error: Exception) -> WallarooError:
@@ -300,6 +302,7 @@ class Task:
             samples=tuple(effects.failures.samples),
             losses=effects.losses,
             worker=worker_name(),
+            host=executor_host(),
             idle_deaths=idle_deaths(),
             observed=self._level.observed if self._level.number == 0 else {},
             due_ns=effects.due_ns() if effects.stores else None,

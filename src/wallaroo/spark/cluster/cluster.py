@@ -18,7 +18,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from py4j.protocol import Py4JError
@@ -262,6 +262,15 @@ class Cluster:
         self._excluded.keep(seen)
         return seen
 
+    def named(self, reports: Iterable[TaskReport]) -> list[TaskReport]:
+        """Return reports with the names of the members; two workers may have the same one."""
+        names = {member.host: member.worker for member in self.members}
+        named = ((report, names.get(report.host, report.worker)) for report in reports)
+        return [
+            report if report.worker == name else replace(report, worker=name)
+            for report, name in named
+        ]
+
     def failure_on_non_member(self, reports: Iterable[TaskReport]) -> str:
         """Return the error of a task on a host that is not a member, or ""."""
         if self.is_local:
@@ -328,13 +337,6 @@ class Cluster:
     def _admit(self, seen: ExecutorHost, answer: HostProbe) -> None:
         """Fill the view of a host that is not among the first ones; make it a member."""
         member = self._membership.named(seen, answer.worker)
-        if member.worker != answer.worker:
-            _log.warning(
-                "two workers have the name %s, at %s and elsewhere, and only one of them gets "
-                "state: give each another one with the environment variable WALLAROO_WORKER",
-                answer.worker,
-                seen.host,
-            )
         members = self._membership.having(member)
         layout: Layout | None = None
         if self._place.is_sticky and self._is_started:
@@ -372,5 +374,5 @@ class Cluster:
                         # report a permanent fault
                         continue
                     groups = range(*groups_of_task(warmed.task, tasks, self._key_groups))
-                    self._membership.ownership.warmed(warmed.worker, groups, job.committed)
+                    self._membership.ownership.warmed(member.worker, groups, job.committed)
                     self._membership.moves.warmed(warmed.bytes_read)

@@ -6,7 +6,6 @@ Where it runs: worker.  Only values leave this module, as in ``runtime.tasks.tas
 from __future__ import annotations
 
 import json
-import os
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from wallaroo.errors import PeerError, WallarooError
-from wallaroo.runtime.tasks.job import BatchJob, Deployment, plan_of, worker_name
+from wallaroo.runtime.tasks.job import BatchJob, Deployment, executor_host, plan_of, worker_name
 from wallaroo.runtime.tasks.task import state_from_view, unexpected
 from wallaroo.state.log.layout import FORMAT
 from wallaroo.state.log.storage import LocalStorage
@@ -70,18 +69,6 @@ def warm(
 
 def _as_wallaroo_error(error: Exception) -> WallarooError:
     return error if isinstance(error, WallarooError) else unexpected(error)
-
-
-def executor_host(proc: Path = Path("/proc")) -> str:
-    """Return this executor's host, from the command line of the process two levels up."""
-    try:
-        daemon = os.getppid()
-        status = (proc / str(daemon) / "status").read_text()
-        executor = next(line.split()[1] for line in status.splitlines() if line.startswith("PPid:"))
-        words = (proc / executor / "cmdline").read_text().split("\0")
-        return words[words.index("--hostname") + 1]
-    except (OSError, StopIteration, ValueError, IndexError):
-        return ""
 
 
 def _see_checkpoint(deployment: Deployment) -> None:

@@ -36,7 +36,7 @@ class Membership:
         return frozenset(member.worker for member in self.members)
 
     def named(self, seen: ExecutorHost, worker: str) -> Member:
-        """Return a host as a member; two hosts of one name are distinguished."""
+        """Return a host as a member; one whose name another has, by its host, too."""
         names = {member.worker for member in self.members if member.host != seen.host}
         return Member(seen.host, f"{worker}/{seen.host}" if worker in names else worker, seen.cores)
 

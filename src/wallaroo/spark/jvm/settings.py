@@ -37,8 +37,11 @@ appender.tasks.type = Console
 appender.tasks.name = tasks
 appender.tasks.target = SYSTEM_ERR
 appender.tasks.layout.type = PatternLayout
-appender.tasks.layout.pattern = wallaroo tasks: %replace{{%m}}{{[\\r\\n][\\s\\S]*}}{{}}%n%ex{{none}}
+appender.tasks.layout.pattern = {pattern}
 """
+# the logger above, and its messages in one line each, without the stack below
+TASKS_LOGGER = "org.apache.spark.scheduler.TaskSetManager"
+TASKS_PATTERN = r"wallaroo tasks: %replace{%m}{[\r\n]+}{ }%n%ex{none}"
 
 DRIVER_MEMORY = "spark.driver.memory"
 SETTINGS = {
@@ -197,7 +200,7 @@ def _log4j(level: str, trace: str, master: str) -> str:
     if is_local(master):
         return common
     tasks = "warn" if level in ("error", "off") else level
-    return common + LOST_TASKS.format(level=level, tasks=tasks)
+    return common + LOST_TASKS.format(level=level, tasks=tasks, pattern=TASKS_PATTERN)
 
 
 def _of_cluster(master: str) -> dict[str, str]:

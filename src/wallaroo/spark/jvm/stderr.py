@@ -71,11 +71,16 @@ def quiet_from_now() -> None:
 def filtered_stderr() -> int:
     """Return a descriptor for a process's stderr; all but noise is passed to this process's."""
     read, write = os.pipe()
+    forward(read)
+    return write
+
+
+def forward(read: int) -> None:
+    """Pass on what a descriptor says of Spark's processes, until its end; note their deaths."""
     _is_closing.clear()
     forwarding = threading.Thread(target=_forward, args=(read,), name="spark-stderr", daemon=True)
     _forwarding[:] = [*filter(threading.Thread.is_alive, _forwarding), forwarding]
     forwarding.start()
-    return write
 
 
 def reason_of_end() -> str:

@@ -59,7 +59,8 @@ def run_with_retries(
         is_last = attempt == attempts
         try:
             folder = scratch if cluster.is_local else None
-            reports = run_spark_job(context, job, cleaner, cluster.layout(job.tasks), folder)
+            found = run_spark_job(context, job, cleaner, cluster.layout(job.tasks), folder)
+            reports = cluster.named(found)
         except TASK_FAILED as error:
             is_crash = CRASHED in text_of(error)
             crashes += is_crash

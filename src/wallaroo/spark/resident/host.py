@@ -101,7 +101,8 @@ class ResidentHost(SparkHost[EpochWork]):
         attempts = ATTEMPTS_LOCAL if self.is_local else ATTEMPTS
         for attempt in range(attempts):
             try:
-                reports = self._tasks_there(job.tasks).run(self._epoch(job), self._ahead)
+                found = self._tasks_there(job.tasks).run(self._epoch(job), self._ahead)
+                reports = work.cluster.named(found)
             except LostTaskError as error:
                 work.batches.abort(job.batch, error.reports)
                 self._lose(job, error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from pyspark import SparkContext
@@ -16,6 +17,7 @@ from wallaroo.spark.jvm.settings import conf_of, is_local, is_loopback
 from wallaroo.spark.jvm.stderr import quiet_from_now
 from wallaroo.spark.session.session import close, open_context, session_in
 from wallaroo.spark.session.spark_errors import GONE
+from wallaroo.spark.session.task_log import follow_tasks
 
 CLOSE_S = 20.0  # for Spark to stop; then its JVM is killed
 
@@ -39,6 +41,7 @@ class HostSession:
         self._context = given.sparkContext if given else None
         self._session = given
         self._jvm = Jvm(begun)
+        self._unfollow: Callable[[], None] = lambda: None
         self.master = str(given.sparkContext.master) if given else options.master
 
     @property
@@ -90,6 +93,10 @@ class HostSession:
             self._jvm,
         )
 
+    def follow(self, scratch: Path) -> None:
+        """Report workers that end in the session that was given."""
+        self._unfollow = follow_tasks(self.context, scratch)
+
     def interrupt(self, group: str) -> None:
         """End the wait of a start: for Spark, or for a group of jobs."""
         quiet_from_now()
@@ -110,6 +117,8 @@ class HostSession:
 
     def close(self) -> None:
         """Stop Spark, unless the session was given."""
+        with contextlib.suppress(*GONE):
+            self._unfollow()
         spark = self._session or self._context
         if spark is None or not self._is_own:
             return

@@ -54,6 +54,7 @@ class Aggregation(Generic[In, Acc, Out]):
     # Whether ``combine`` is associative to the last digit: for example for integers, not for
     # floats. Then events may be pre-aggregated where they are read, and accumulators are shuffled.
     adds_up_exactly: bool = False
+    is_of_order: bool = False  # the result is made of the order of events, whatever they are
 
     def name(self) -> str:
         """Return the step's name in errors, metrics and checkpoints: the class's."""
@@ -396,6 +397,7 @@ class Filtered(Aggregation[In, Acc, Out]):
         self.whole = whole
         self.predicate = predicate
         self.adds_up_exactly = adds_up_exactly(whole)
+        self.is_of_order = getattr(whole, "is_of_order", False)
         self._calls = calls_of(whole)
 
     def __reduce__(self) -> tuple[Any, ...]:

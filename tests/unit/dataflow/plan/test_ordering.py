@@ -13,7 +13,9 @@ import pytest
 import wallaroo
 from tests.conformance.apps.shapes import Count, build, count_one
 from tests.conformance.apps.steps import by_first_word, by_itself, sink, source
+from wallaroo.aggregations import Collect, Last, combine_of
 from wallaroo.aggregations import Count as Counted
+from wallaroo.dataflow.plan.explain import text
 from wallaroo.dataflow.plan.json import Verdict, compare, describe, dumps
 from wallaroo.dataflow.plan.ordering import with_orders_kept
 from wallaroo.steps.joins.step import InOrder
@@ -63,9 +65,11 @@ def lines(name: str = "in") -> Any:
     return source(NOWHERE, name).with_event_time(time_of, allow_before_1980=True)
 
 
-def kafka() -> Any:
-    config = wallaroo.KafkaSourceConfig("in", "topic", "127.0.0.1:9092", decode)
-    return wallaroo.source("kafka", config).with_event_time(time_of, allow_before_1980=True)
+def kafka(name: str = "in") -> Any:
+    config = wallaroo.KafkaSourceConfig(name, "topic", "127.0.0.1:9092", decode)
+    return wallaroo.source("kafka" if name == "in" else name, config).with_event_time(
+        time_of, allow_before_1980=True
+    )
 
 
 def steps(pipeline: Any) -> list[str]:
@@ -133,6 +137,32 @@ def test_explain_says_that_results_wait_for_the_watermark() -> None:
 
     (note,) = [note for note in build("ordering", pipeline).plan.notes if "'acts'" in note]
     assert "in order of time, so its results wait for the watermark" in note
+
+
+@pytest.mark.parametrize(
+    ("over", "is_warned_of"),
+    [
+        (Last(len), True),
+        (combine_of(n=Counted(), all=Collect(len).where(len)), True),
+        (Counted(), False),
+    ],
+    ids=lambda value: value.name() if hasattr(value, "name") else "",
+)
+@pytest.mark.parametrize("is_ordered", [True, False])
+def test_an_aggregation_by_arrival_over_the_right_events_of_a_join_is_warned_of(
+    over: Any, is_warned_of: bool, is_ordered: bool
+) -> None:
+    left, right = (kafka(name).key_by(by_itself) for name in ("left", "right"))
+    right = right.in_order() if is_ordered else right
+    joined = left.join(right, name="join", until=time_of, over=over)
+    plan = build("ordering", joined.to_sink(sink(NOWHERE))).plan
+    said = [
+        line
+        for line in text(plan).splitlines()
+        if line.startswith("warning: the result of 'join' (")
+    ]
+    assert len(said) == len(plan.warnings) == (is_warned_of and not is_ordered)
+    assert all("Put in_order() behind the key_by of the right side." in line for line in said)
 
 
 @pytest.mark.parametrize("step", [timers, expiring])

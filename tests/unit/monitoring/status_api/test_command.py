@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -28,6 +28,9 @@ from wallaroo.monitoring.status_api.client import ask
 from wallaroo.monitoring.status_api.discovery import RunRecord, register
 from wallaroo.monitoring.status_api.queries import answer, status_json
 from wallaroo.spark.local_cluster.hosts import free_ports
+from wallaroo.state.log.layout import OWNERS
+from wallaroo.state.log.lease import LEASE, Lease, process_place
+from wallaroo.state.log.owners import newest_epoch
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -185,6 +188,27 @@ def test_a_checkpoint_whose_run_was_killed_says_so_in_a_sentence(
         f"Word Count no longer runs: process {gone}, which used {book.root}, has ended without a "
         f"stop." in err
     )
+
+
+@pytest.mark.parametrize("has_record", [False, True])
+def test_the_run_that_failed_while_it_took_over_is_named_not_the_one_before(
+    book: Book, gone: int, wallaroo: Command, has_record: bool
+) -> None:
+    """The former leader's record stays if the other run failed before it could answer."""
+    if has_record:
+        words = "127.0.0.1:1", "Word Count", 1.0, socket.gethostname(), str(book.root)
+        register(book.root, RunRecord(1, *words))
+    lease = Lease(newest_epoch(book.root / OWNERS), f"process {gone} on a", process_place(), gone)
+    (book.root / LEASE).write_text(json.dumps(asdict(lease)))
+    code, _, err = wallaroo("status", book.root)
+    said = f"no application runs on checkpoint {book.root}. The last run, process {gone} on a, did"
+    assert (code, said in err) == (1, True), err
+
+    elsewhere = replace(lease, place="elsewhere")
+    (book.root / LEASE).write_text(json.dumps(asdict(elsewhere)))
+    code, _, err = wallaroo("status", book.root)
+    said = f"process {gone} on a leads checkpoint {book.root} and does not answer: it is starting,"
+    assert (code, said in err) == (1, True), err
 
 
 def test_a_checkpoint_that_is_not_in_use_says_so(book: Book, wallaroo: Command) -> None:

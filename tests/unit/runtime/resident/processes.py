@@ -60,7 +60,9 @@ def resident_host(monkeypatch: pytest.MonkeyPatch, options: RunOptions) -> Resid
         _jsc=SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False, conf=dict)),
     )
     session: Any = SimpleNamespace(sparkContext=context)
-    return ResidentHost("test", options, session)
+    host = ResidentHost("test", options, session)
+    host._session.follow = lambda scratch: None  # type: ignore[method-assign]  # no log to read
+    return host
 
 
 class Hosts:
@@ -83,6 +85,9 @@ class Hosts:
 
     def layout(self, tasks: int) -> None:
         """Anywhere."""
+
+    def named(self, reports: list[TaskReport]) -> list[TaskReport]:
+        return reports
 
     def failure_on_non_member(self, reports: list[TaskReport]) -> str:
         return ""

@@ -33,17 +33,16 @@ from wallaroo.connectors.lake.table_session import (
     OTHER_TABLE,
     WAYS_ON,
     TableSession,
+    TableSystem,
     check_columns,
 )
 from wallaroo.durable.commit_id import CommitId
 from wallaroo.errors import PeerError, WallarooError
-from wallaroo.sinks.queued.group_committer import GroupSystem
 from wallaroo.sinks.queued.pending import PendingBatch
 from wallaroo.sinks.queued.system import (
     ENDLESS_S,
     CommitContext,
     DeliveryError,
-    Session,
 )
 from wallaroo.sinks.staging import SUFFIX
 
@@ -65,7 +64,7 @@ COLORS = re.compile(r"\x1b\[[0-9;]*m")
 DELETED = "__wallaroo_deleted"
 
 
-class DeltaSystem(GroupSystem[DeltaSinkConfig]):
+class DeltaSystem(TableSystem[DeltaSinkConfig]):
     """One Delta table."""
 
     errors: ClassVar[tuple[type[Exception], ...]] = (
@@ -96,8 +95,11 @@ class DeltaSystem(GroupSystem[DeltaSinkConfig]):
             raise self.permanent_error(error, None) from error
         _check(config, context, table)
 
-    def connect(self, checkpoint: str) -> Session:
-        return DeltaSession(self._config, self._context, checkpoint)
+    def _opened(self, checkpoint: str, *, is_known: bool) -> TableSession:
+        try:
+            return DeltaSession(self._config, self._context, checkpoint, is_known)
+        except TableNotFoundError as error:
+            raise self._dropped("Delta table") from error
 
     def waiting_for(self, error: Exception) -> str:
         words = _sentence(error)
@@ -105,7 +107,7 @@ class DeltaSystem(GroupSystem[DeltaSinkConfig]):
             return f"{self.target} ({words})" if error.is_transient else ""
         if isinstance(error, CommitFailedError):  # another writer was first: read, and try again
             return "" if any(never in words for never in NEVER) else f"{self.target} ({words})"
-        if any(passing in words for passing in PASSES_ON_DISK):
+        if any(passing in words for passing in PASSES_ON_DISK) or self._may_reread(words):
             return f"{self.target} ({words})"
         is_local = "://" not in self.target
         if is_local or not (isinstance(error, OSError) or _names_store(words)):
@@ -113,11 +115,8 @@ class DeltaSystem(GroupSystem[DeltaSinkConfig]):
         return "" if any(denied in words for denied in DENIED) else f"{self.target} ({words})"
 
     def permanent_error(self, error: Exception, batch: PendingBatch | None) -> WallarooError:
-        return PeerError(
-            f"Sink '{self._context.sink}' cannot write to the Delta table {self.target}: "
-            f"{_sentence(error)}. Nothing is lost: committed rows wait in {self._context.staging}. "
-            f"Correct the table, the path or the options, then run again."
-        )
+        fix = "Correct the table, the path or the options"
+        return self._failed("Delta table", _sentence(error), fix)
 
 
 class DeltaSession(TableSession):
@@ -125,13 +124,21 @@ class DeltaSession(TableSession):
 
     _config: DeltaSinkConfig
 
-    def __init__(self, config: DeltaSinkConfig, context: CommitContext, checkpoint: str):
-        """Open the table; create it if it is missing."""
+    def __init__(
+        self,
+        config: DeltaSinkConfig,
+        context: CommitContext,
+        checkpoint: str,
+        is_known: bool = False,
+    ):
+        """Open the table; create it if it is missing and not ``is_known``."""
         super().__init__(config, context, checkpoint)
         options = dict(config.options)
         try:
             self._table = DeltaTable(config.path, storage_options=options)
         except TableNotFoundError:
+            if is_known:
+                raise
             self._table = DeltaTable.create(
                 config.path,
                 schema_of(config.columns),

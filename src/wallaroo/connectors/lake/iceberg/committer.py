@@ -43,14 +43,14 @@ from wallaroo.connectors.lake.table_session import (
     OTHER_TABLE,
     WAYS_ON,
     TableSession,
+    TableSystem,
     check_columns,
 )
 from wallaroo.durable.commit_id import CommitId
 from wallaroo.errors import CheckpointError, PeerError, WallarooError
 from wallaroo.network.redaction import redacted
-from wallaroo.sinks.queued.group_committer import GroupSystem
 from wallaroo.sinks.queued.pending import PendingBatch
-from wallaroo.sinks.queued.system import ENDLESS_S, CommitContext, Session
+from wallaroo.sinks.queued.system import ENDLESS_S, CommitContext
 
 FORMAT_VERSION_MAX = 2
 FILE_FORMAT = TableProperties.WRITE_FILE_FORMAT
@@ -85,7 +85,7 @@ PASSING = (  # the next session reads what the table records, with a new token
 DENIED = ("authentication failed", "permission denied", "does not exist", "access denied")
 
 
-class IcebergSystem(GroupSystem[IcebergSinkConfig]):
+class IcebergSystem(TableSystem[IcebergSinkConfig]):
     """One Iceberg table."""
 
     # pyiceberg, its catalogs and its file systems may raise anything; see `waiting_for`
@@ -111,25 +111,25 @@ class IcebergSystem(GroupSystem[IcebergSinkConfig]):
             raise self.permanent_error(error, None) from error
         _check(config, context, table)
 
-    def connect(self, checkpoint: str) -> Session:
-        return IcebergSession(self._config, self._context, checkpoint)
+    def _opened(self, checkpoint: str, *, is_known: bool) -> TableSession:
+        try:
+            return IcebergSession(self._config, self._context, checkpoint, is_known)
+        except NoSuchTableError as error:
+            raise self._dropped("Iceberg table") from error
 
     def waiting_for(self, error: Exception) -> str:
         text = str(error).lower()
         passes = isinstance(error, PASSING) or (
             any(words in text for words in PASSES) and not any(words in text for words in DENIED)
         )
-        return f"{self.target} ({self._sentence(error)})" if passes else ""
+        words = self._sentence(error)
+        return f"{self.target} ({words})" if passes or self._may_reread(words) else ""
 
     def permanent_error(self, error: Exception, batch: PendingBatch | None) -> WallarooError:
         if isinstance(error, WallarooError):
             return error
-        return PeerError(
-            f"Sink '{self._context.sink}' cannot write to the Iceberg table {self.target}: "
-            f"{self._sentence(error)}. Nothing is lost: committed rows wait in "
-            f"{self._context.staging}. Correct the table, the catalog or its options, then run "
-            f"again."
-        )
+        fix = "Correct the table, the catalog or its options"
+        return self._failed("Iceberg table", self._sentence(error), fix)
 
     def _sentence(self, error: Exception) -> str:
         words = redacted(" ".join(str(error).split()), self._config.options)
@@ -141,11 +141,18 @@ class IcebergSession(TableSession):
 
     _config: IcebergSinkConfig
 
-    def __init__(self, config: IcebergSinkConfig, context: CommitContext, checkpoint: str):
-        """Open the catalog and the table; create it if it is missing."""
+    def __init__(
+        self,
+        config: IcebergSinkConfig,
+        context: CommitContext,
+        checkpoint: str,
+        is_known: bool = False,
+    ):
+        """Open the catalog and the table; create it if it is missing and not ``is_known``."""
         super().__init__(config, context, checkpoint)
         self._catalog = load_catalog(config.catalog, **config.options)
-        self._table = _opened(self._catalog, config)
+        known = self._catalog.load_table(config.table) if is_known else None
+        self._table = known or _opened(self._catalog, config)
         self._property = f"wallaroo.{checkpoint}.{context.sink}"
         _check(config, context, self._table)
 
