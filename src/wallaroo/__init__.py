@@ -18,7 +18,16 @@ if TYPE_CHECKING:
     from wallaroo import serdes as serdes
     from wallaroo import sinks as sinks
     from wallaroo import sources as sources
-    from wallaroo.api.addresses import tcp_parse_input_addrs, tcp_parse_output_addrs
+    from wallaroo.api.addresses import (
+        CustomKafkaSinkCLIParser,
+        CustomKafkaSourceCLIParser,
+        DefaultKafkaSinkCLIParser,
+        DefaultKafkaSourceCLIParser,
+        kafka_parse_sink_options,
+        kafka_parse_source_options,
+        tcp_parse_input_addrs,
+        tcp_parse_output_addrs,
+    )
     from wallaroo.api.application import Application, build_application
     from wallaroo.api.batch import (
         arrow_ipc,
@@ -39,14 +48,6 @@ if TYPE_CHECKING:
         partition,
         state_computation,
         state_computation_multi,
-    )
-    from wallaroo.api.kafka import (
-        CustomKafkaSinkCLIParser,
-        CustomKafkaSourceCLIParser,
-        DefaultKafkaSinkCLIParser,
-        DefaultKafkaSourceCLIParser,
-        kafka_parse_sink_options,
-        kafka_parse_source_options,
     )
     from wallaroo.api.pipeline import KeyedPipeline, Pipeline, source
     from wallaroo.api.serialization import deserialize, serialize
@@ -111,7 +112,11 @@ if TYPE_CHECKING:
     )
 else:
     _NAMES = {
-        "wallaroo.api.addresses": "tcp_parse_input_addrs tcp_parse_output_addrs",
+        "wallaroo.api.addresses": (
+            "CustomKafkaSinkCLIParser CustomKafkaSourceCLIParser DefaultKafkaSinkCLIParser "
+            "DefaultKafkaSourceCLIParser kafka_parse_sink_options kafka_parse_source_options "
+            "tcp_parse_input_addrs tcp_parse_output_addrs"
+        ),
         "wallaroo.api.application": "Application build_application",
         "wallaroo.api.batch": (
             "arrow_ipc batch_computation batch_decoder batch_encoder batch_key_extractor "
@@ -120,10 +125,6 @@ else:
         "wallaroo.api.decorators": (
             "computation computation_multi decoder encoder key_extractor partition "
             "state_computation state_computation_multi"
-        ),
-        "wallaroo.api.kafka": (
-            "CustomKafkaSinkCLIParser CustomKafkaSourceCLIParser DefaultKafkaSinkCLIParser "
-            "DefaultKafkaSourceCLIParser kafka_parse_sink_options kafka_parse_source_options"
         ),
         "wallaroo.api.pipeline": "KeyedPipeline Pipeline source",
         "wallaroo.api.serialization": "deserialize serialize",

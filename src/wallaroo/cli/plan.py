@@ -24,7 +24,7 @@ from wallaroo.checkpoints.inspection.trial import Trial, try_state
 from wallaroo.cli.application.arguments import EPILOG, add_app, split_args, trailing_parser
 from wallaroo.cli.application.loading import load_application
 from wallaroo.cli.terminal.formatting import counted
-from wallaroo.cli.terminal.options import whole
+from wallaroo.cli.terminal.parser import whole
 from wallaroo.connectors.file.sink import FileSinkConfig
 from wallaroo.dataflow.plan.json import Verdict
 from wallaroo.dataflow.plan.model import KEY_GROUPS_DEFAULT

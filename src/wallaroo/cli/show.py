@@ -12,7 +12,7 @@ from typing import Any
 from wallaroo.api.application import Application
 from wallaroo.cli.application.arguments import EPILOG, add_app, split_args, trailing_parser
 from wallaroo.cli.application.loading import load_application
-from wallaroo.cli.terminal.options import add_application, application_args
+from wallaroo.cli.terminal.parser import add_application, application_args
 from wallaroo.dataflow.graph import render
 from wallaroo.dataflow.graph.svg import svg
 from wallaroo.dataflow.plan import explain

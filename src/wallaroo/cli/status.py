@@ -14,7 +14,7 @@ from rich.console import Console
 
 from wallaroo.cli.application.targets import is_place, only_one, target_of
 from wallaroo.cli.run.table import live_table
-from wallaroo.cli.terminal.options import whole
+from wallaroo.cli.terminal.parser import whole
 from wallaroo.errors import PipelineError, Problem
 from wallaroo.monitoring.metrics.status import RunStatus
 from wallaroo.monitoring.status_api.queries import (

@@ -30,8 +30,7 @@ from wallaroo.errors import CheckpointError
 from wallaroo.state.log.layout import PLAN, read_plan
 from wallaroo.steps.joins.pair_entries import side_and_time
 from wallaroo.steps.windows.entries import AT_END, Slot, unpack_slot
-from wallaroo.steps.windows.grid import Grid
-from wallaroo.steps.windows.panes import PANE
+from wallaroo.steps.windows.panes import PANE, Grid
 from wallaroo.steps.windows.range_machine import SPANS
 from wallaroo.steps.windows.spec import (
     CountWindowSpec,

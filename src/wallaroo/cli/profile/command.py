@@ -27,11 +27,17 @@ from wallaroo.cli.application.targets import (
     only_one,
     target_of,
 )
-from wallaroo.cli.profile.figures import Details, Figures, figures_between
+from wallaroo.cli.profile.figures import (
+    Details,
+    Figures,
+    ProcessFigures,
+    cpu_s,
+    figures_between,
+    processes,
+)
 from wallaroo.cli.profile.flame import FlameGraph, find_program
-from wallaroo.cli.profile.processes import ProcessFigures, cpu_s, processes
 from wallaroo.cli.terminal.formatting import print_table, size
-from wallaroo.cli.terminal.options import whole
+from wallaroo.cli.terminal.parser import whole
 from wallaroo.errors import PeerError, PipelineError, Problem
 from wallaroo.monitoring.metrics.status import RunState
 from wallaroo.monitoring.status_api.discovery import running

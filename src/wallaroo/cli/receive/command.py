@@ -21,8 +21,7 @@ from wallaroo.cli.terminal.kafka_address import (
     is_kafka,
     kafka_address,
 )
-from wallaroo.cli.terminal.options import add_header
-from wallaroo.cli.terminal.parser import EXIT_USAGE
+from wallaroo.cli.terminal.parser import EXIT_USAGE, add_header
 from wallaroo.errors import PeerError, PipelineError, WallarooError, optional_library
 
 OUT_BUFFER_BYTES = 1 << 20

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from wallaroo.api.application import Application
-from wallaroo.cli.terminal.options import seconds, whole
+from wallaroo.cli.terminal.parser import seconds, whole
 from wallaroo.dataflow.plan.model import KEY_GROUPS_DEFAULT
 from wallaroo.durable.folders import is_store_url
 from wallaroo.durable.levels import Durability

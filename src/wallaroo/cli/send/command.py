@@ -28,7 +28,7 @@ from wallaroo.cli.terminal.kafka_address import (
     is_kafka,
     kafka_address,
 )
-from wallaroo.cli.terminal.options import add_header
+from wallaroo.cli.terminal.parser import add_header
 from wallaroo.errors import PeerError, WallarooError, optional_library
 from wallaroo.network.reachability import parse_address
 from wallaroo.network.tls_sockets import Address

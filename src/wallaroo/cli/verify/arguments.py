@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from wallaroo.cli.run.arguments import latency_target
-from wallaroo.cli.terminal.options import whole
+from wallaroo.cli.terminal.parser import whole
 from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.options import HostKind
 from wallaroo.testing.verify.plain_receiver import BEHAVIOURS as RECEIVERS

@@ -34,7 +34,7 @@ from wallaroo.engine.time.stage_time import StageTime
 from wallaroo.steps.kinds import Step
 from wallaroo.steps.times import TIME_LIMIT_NS
 from wallaroo.steps.windows.aggregation import Fold, Partial, as_it_is, calls_of, fold_of
-from wallaroo.steps.windows.grid import Grid
+from wallaroo.steps.windows.panes import Grid
 from wallaroo.steps.windows.spec import RangeWindowSpec
 from wallaroo.steps.windows.step import WindowStep
 from wallaroo.vectorized.steps import BatchKeyExtractor

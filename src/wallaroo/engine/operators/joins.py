@@ -33,8 +33,7 @@ from wallaroo.steps.kinds import STOP
 from wallaroo.steps.losses import Loss
 from wallaroo.steps.windows.aggregation import calls_of
 from wallaroo.steps.windows.entries import Live
-from wallaroo.steps.windows.interface import MachineContext
-from wallaroo.steps.windows.late import Late, LateEvent
+from wallaroo.steps.windows.interface import Late, LateEvent, MachineContext
 from wallaroo.steps.windows.range_machine import RangeMachine
 
 

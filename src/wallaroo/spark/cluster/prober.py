@@ -12,9 +12,9 @@ from pyspark import SparkContext
 from wallaroo.errors import PeerError
 from wallaroo.processes.idle_workers import as_task
 from wallaroo.runtime.tasks.job import Deployment
-from wallaroo.spark.cluster.executors import ExecutorHost
 from wallaroo.spark.cluster.joining_hosts import HostProbe, probe
 from wallaroo.spark.cluster.layout import located
+from wallaroo.spark.cluster.membership import ExecutorHost
 from wallaroo.spark.session.spark_errors import JVM_GONE
 
 PROBES = 16  # hosts probed at once, when a run starts

@@ -10,7 +10,7 @@ import re
 import sys
 from pathlib import Path
 
-from wallaroo.network.redaction import SECRETS
+from wallaroo.network.urls import SECRETS
 from wallaroo.options import RunOptions
 from wallaroo.processes.cds_archive import options_to_use
 from wallaroo.processes.environment import PACKAGE_ROOT, SMALL_JAVA

@@ -35,7 +35,7 @@ from wallaroo.connectors.spark.staging import StagedBatch, sync_file
 from wallaroo.durable.folders import make_private
 from wallaroo.durable.scratch import make_scratch
 from wallaroo.errors import PeerError, WallarooError
-from wallaroo.network.redaction import redacted
+from wallaroo.network.urls import redacted
 from wallaroo.sources.failures import failure_of
 from wallaroo.sources.feed import FrameRun
 from wallaroo.spark.jvm.jvm import Jvm, is_jvm_gone

@@ -23,7 +23,7 @@ from wallaroo.steps.windows.entries import (
     order_of,
     pack_slot,
 )
-from wallaroo.steps.windows.late import Now
+from wallaroo.steps.windows.interface import Now
 from wallaroo.steps.windows.spec import FINAL_WATERMARK
 
 Row = tuple[int, Any, Any]  # time, key, event

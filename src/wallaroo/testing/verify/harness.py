@@ -29,13 +29,16 @@ from wallaroo.testing.verify.injectors import (
     Kills,
     Say,
 )
-from wallaroo.testing.verify.load import Load, Send
+from wallaroo.testing.verify.load import Load, RunWaits, Send
 from wallaroo.testing.verify.options import VerifyOptions
 from wallaroo.testing.verify.trial.ledger import Faults
-from wallaroo.testing.verify.trial.progress import ReceivedOutputs, RunProgress
 from wallaroo.testing.verify.trial.result import Result
-from wallaroo.testing.verify.trial.supervised import Supervised, describe
-from wallaroo.testing.verify.watch import RunWaits
+from wallaroo.testing.verify.trial.supervised import (
+    ReceivedOutputs,
+    RunProgress,
+    Supervised,
+    describe,
+)
 
 LETTERS = "dead.jsonl"
 

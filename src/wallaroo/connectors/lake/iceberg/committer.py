@@ -47,7 +47,7 @@ from wallaroo.connectors.lake.table_session import (
 )
 from wallaroo.durable.commit_id import CommitId
 from wallaroo.errors import CheckpointError, PeerError, WallarooError
-from wallaroo.network.redaction import redacted
+from wallaroo.network.urls import redacted
 from wallaroo.sinks.queued.group_committer import GroupSystem
 from wallaroo.sinks.queued.pending import PendingBatch
 from wallaroo.sinks.queued.system import ENDLESS_S, CommitContext, Session
