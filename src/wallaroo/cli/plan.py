@@ -19,8 +19,7 @@ from typing import Any
 
 from wallaroo.api.application import Application
 from wallaroo.checkpoints.inspection.compatibility import PlanFinding, look, way_on
-from wallaroo.checkpoints.inspection.row_trial import try_rows
-from wallaroo.checkpoints.inspection.trial import Trial, try_state
+from wallaroo.checkpoints.inspection.trial import Trial, try_rows, try_state
 from wallaroo.cli.application.arguments import EPILOG, add_app, split_args, trailing_parser
 from wallaroo.cli.application.loading import load_application
 from wallaroo.cli.terminal.formatting import counted

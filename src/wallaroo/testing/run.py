@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wallaroo.api.application import Application
-from wallaroo.connectors.file.form_writer import WRAPS
-from wallaroo.connectors.file.sink import FileSinkConfig
+from wallaroo.connectors.file.sink import WRAPS, FileSinkConfig
 from wallaroo.connectors.stdout.sink import StdoutSinkConfig, whole_lines
 from wallaroo.dataflow.plan.model import DEAD_LETTERS
 from wallaroo.engine.blocks.keys import Key

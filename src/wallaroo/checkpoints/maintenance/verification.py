@@ -16,10 +16,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from wallaroo.checkpoints.maintenance.check_log import check_log, read_commits
-from wallaroo.checkpoints.maintenance.survey import Checker, Damage, Survey
-from wallaroo.checkpoints.savepoints.manifest import damages
-from wallaroo.checkpoints.savepoints.places import read_manifest
+from wallaroo.checkpoints.maintenance.check_log import (
+    Checker,
+    Damage,
+    Survey,
+    check_log,
+    read_commits,
+)
+from wallaroo.checkpoints.savepoints.places import damages, read_manifest
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.sinks.queued.pending import read_pending
 from wallaroo.sinks.staging import read_staged

@@ -37,8 +37,8 @@ from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.monitoring.metrics.status import RunState, RunStatus
 from wallaroo.options import RunHandle
 from wallaroo.processes import console
+from wallaroo.processes.console import Entry, Form, as_json, dated, of_record, plain
 from wallaroo.processes.environment import load_packages
-from wallaroo.processes.log_entry import Entry, Form, as_json, dated, of_record, plain
 from wallaroo.runner import launch
 
 _INTERRUPTED = 130  # the exit code by shell convention for a process that Ctrl-C ended

@@ -189,7 +189,7 @@ def parse_targets(text: str) -> list[Address]:
 def summary(sent: sending.Sent, rate: float | None, *, is_counted: bool = True) -> str:
     """Return one line about what was sent.
 
-    >>> summary(Sent(1000, 50000, 2.0, 0.0125), 500.0)
+    >>> summary(sending.Sent(1000, 50000, 2.0, 0.0125), 500.0)
     'sent 1,000 messages, 50,000 bytes in 2.00 s: 500 messages/s, at most 12.5 ms behind schedule'
     """
     counted = f"{sent.messages:,} messages, " if is_counted else ""

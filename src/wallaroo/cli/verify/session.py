@@ -17,8 +17,7 @@ from wallaroo.testing.verify.baseline import Observed, compare
 from wallaroo.testing.verify.harness import Verification
 from wallaroo.testing.verify.options import VerifyOptions
 from wallaroo.testing.verify.plain_receiver import PlainReceiver
-from wallaroo.testing.verify.trial.ledger import Faults
-from wallaroo.testing.verify.trial.result import Result
+from wallaroo.testing.verify.trial.result import Faults, Result
 
 CONNECT_S_MAX = 300.0  # how long a sender waits for a run that restarts
 

@@ -29,7 +29,6 @@ from wallaroo.dataflow.plan.accumulators import (
     noted_aggregation,
 )
 from wallaroo.dataflow.plan.join_sides import changed_joins, noted_joins, refused_joins
-from wallaroo.dataflow.plan.layouts import changed_layouts, noted_layouts
 from wallaroo.dataflow.plan.positions import Positions
 from wallaroo.dataflow.plan.schemas import (
     Schema,
@@ -39,7 +38,12 @@ from wallaroo.dataflow.plan.schemas import (
     refused_versions,
     upgrade_for,
 )
-from wallaroo.dataflow.plan.timing import changed_timing, noted_timing
+from wallaroo.dataflow.plan.timing import (
+    changed_layouts,
+    changed_timing,
+    noted_layouts,
+    noted_timing,
+)
 from wallaroo.steps.batching import BatchEvents
 from wallaroo.steps.joins.step import ORDER, Dedupe, InOrder
 from wallaroo.steps.kinds import STOP

@@ -1,4 +1,4 @@
-"""Messages over the connections of ``runtime.resident.links``.
+"""Messages of the driver and resident tasks, and their exchange.
 
 Where it runs: driver and workers.
 
@@ -17,8 +17,15 @@ import socket
 import ssl
 import struct
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
-from wallaroo.network.proved_connections import READ_BYTES, exactly
+from wallaroo.engine.stores.background_upgrades import Portion
+from wallaroo.engine.time.watermarks import NO_TIME, BatchTime
+from wallaroo.network.proved_connections import READ_BYTES, Address, exactly
+from wallaroo.network.tls import Pem
+from wallaroo.runtime.tasks.job import BatchJob, Pieces
+from wallaroo.state.log.history import Version
+from wallaroo.user_code.compact_pickles import pickled_by_values
 
 # raised by a non-blocking connection that would block, without and with TLS
 WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -119,3 +126,107 @@ class Mesh:
     def close(self) -> None:
         for connection in self._peers.values():
             connection.close()
+
+
+LOST = ""  # instead of an address: the task has died
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """A task's first message, or its successor's report of its death."""
+
+    index: int
+    address: Address  # on which it listens for tasks of higher index
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The driver's answer, once all tasks have connected."""
+
+    job: BatchJob  # without input: the common part of all epochs
+    addresses: tuple[Address, ...]  # by task
+    pem: Pem | None = None  # with which tasks listen; None: without TLS
+    replicas: tuple[tuple[int, ...], ...] = ()  # by task: key groups of which it keeps a copy
+
+
+@pickled_by_values
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """Batch without its constant part."""
+
+    batch: int
+    committed: int
+    pieces: Pieces
+    snapshots_due: tuple[int, ...] | None
+    time: BatchTime = NO_TIME
+    is_sampled: bool = True
+    committed_id: str = ""
+    upgrade: Portion | None = None
+
+    @property
+    def version(self) -> Version:
+        """Return the commit that the epoch follows, without an id if unknown."""
+        return Version(self.committed, self.committed_id)
+
+    @staticmethod
+    def of(job: BatchJob) -> Epoch:
+        """Return the variable part of a batch."""
+        return Epoch(
+            job.batch,
+            job.committed,
+            job.pieces,
+            job.snapshots_due,
+            job.time,
+            job.is_sampled,
+            job.version.id,
+            job.upgrade,
+        )
+
+    def job(self, common: BatchJob) -> BatchJob:
+        """Return the batch: the inverse of ``of``, but without commits."""
+        return replace(
+            common,
+            batch=self.batch,
+            committed=self.committed,
+            pieces=self.pieces,
+            snapshots_due=self.snapshots_due,
+            time=self.time,
+            is_sampled=self.is_sampled,
+            upgrade=self.upgrade,
+            commits=(),
+        )
+
+
+@pickled_by_values
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """Planned input of the epoch after the current one.
+
+    A task that is done with the current epoch starts on it (``runtime.resident.pipelining``). It is
+    dropped if another epoch follows.
+    """
+
+    batch: int
+    pieces: Pieces
+    is_sampled: bool = True
+    time: BatchTime = NO_TIME  # without marks: they follow from the commit that is not made yet
+
+    def is_of(self, epoch: Epoch) -> bool:
+        """Return whether ``epoch`` is the one that was planned ahead."""
+        return (
+            self.batch == epoch.batch
+            and self.pieces == epoch.pieces
+            and self.time.unordered == epoch.time.unordered
+        )
+
+    def job(self, common: BatchJob) -> BatchJob:
+        """Return a batch with the input of level 0."""
+        return replace(
+            common,
+            batch=self.batch,
+            pieces=self.pieces,
+            snapshots_due=None,
+            time=self.time,
+            is_sampled=self.is_sampled,
+            commits=(),
+        )

@@ -31,13 +31,14 @@ from wallaroo.network.proved_connections import (
     TaskListener,
 )
 from wallaroo.network.tls import Pem
-from wallaroo.runtime.resident.framing import receive, send
-from wallaroo.runtime.resident.messages import (
+from wallaroo.runtime.resident.framing import (
     LOST,
     Ahead,
     Epoch,
     Hello,
     Welcome,
+    receive,
+    send,
 )
 from wallaroo.runtime.tasks.job import BatchJob
 

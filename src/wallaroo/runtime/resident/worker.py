@@ -28,13 +28,15 @@ from wallaroo.network.proved_connections import (
     beside,
     connect,
 )
-from wallaroo.runtime.resident.framing import Mesh, receive, send
-from wallaroo.runtime.resident.messages import (
+from wallaroo.runtime.resident.framing import (
     LOST,
     Ahead,
     Epoch,
     Hello,
+    Mesh,
     Welcome,
+    receive,
+    send,
 )
 from wallaroo.runtime.resident.replica import REPLICA_NOTE, Replica
 from wallaroo.runtime.resident.resident_state import ResidentState

@@ -22,7 +22,7 @@ from wallaroo.engine.stores.background_upgrades import Portion
 from wallaroo.engine.time.watermarks import NO_TIME, BatchTime
 from wallaroo.errors import PeerError, WallarooError
 from wallaroo.instrumentation.tuning import DEFAULT, Tuning
-from wallaroo.processes.idle_workers import report_idle_deaths
+from wallaroo.processes.killed_workers import report_idle_deaths
 from wallaroo.processes.orphans import end_with_daemon
 from wallaroo.runtime.tasks.busy_workers import listen
 from wallaroo.runtime.user_output.settings import UserOutput

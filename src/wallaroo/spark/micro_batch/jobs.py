@@ -13,7 +13,7 @@ from typing import Any
 from pyspark import SparkContext
 
 from wallaroo.engine.report import TaskReport
-from wallaroo.processes.idle_workers import as_task
+from wallaroo.processes.killed_workers import as_task
 from wallaroo.runtime.tasks.block_files import through_files
 from wallaroo.runtime.tasks.job import BatchJob
 from wallaroo.runtime.tasks.task import run_alone, run_level

@@ -29,14 +29,13 @@ from wallaroo.runtime.batch.batch_loop import BatchLoop
 from wallaroo.runtime.batch.batches import Batches, WarmUp
 from wallaroo.runtime.batch.trigger import Trigger
 from wallaroo.runtime.host import Enter
-from wallaroo.runtime.resident.messages import Ahead, Epoch
+from wallaroo.runtime.resident.framing import Ahead, Epoch
 from wallaroo.runtime.resident.pipelining import Pipelining
 from wallaroo.runtime.resident.tasks import LostTaskError, MeetingPoint, ResidentTasks
 from wallaroo.runtime.tasks.job import BatchJob
 from wallaroo.spark.base_host import SparkHost, Work
 from wallaroo.spark.jvm.jvm_process import JvmProcess
-from wallaroo.spark.resident.generations import CancelledBatchError, Generations
-from wallaroo.spark.resident.job import GROUP
+from wallaroo.spark.resident.generations import GROUP, CancelledBatchError, Generations
 from wallaroo.spark.session.host_session import HostSession
 from wallaroo.spark.session.shuffles import ShuffleCleaner
 from wallaroo.spark.session.spark_errors import GONE, crashed, failure_of

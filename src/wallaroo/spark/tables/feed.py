@@ -40,7 +40,7 @@ from wallaroo.sources.failures import failure_of
 from wallaroo.sources.feed import FrameRun
 from wallaroo.spark.jvm.jvm import Jvm, is_jvm_gone
 from wallaroo.spark.jvm.settings import BOTH_COMPILERS, DRIVER_OPTIONS, put_in_front
-from wallaroo.spark.session.session import open_context, session_in
+from wallaroo.spark.session.host_session import open_context, session_in
 
 WAIT_S = 0.1  # for a batch, before the feed returns to its process
 RETRY_S = 1.0

@@ -31,8 +31,7 @@ from wallaroo.testing.verify.injectors import (
 )
 from wallaroo.testing.verify.load import Load, RunWaits, Send
 from wallaroo.testing.verify.options import VerifyOptions
-from wallaroo.testing.verify.trial.ledger import Faults
-from wallaroo.testing.verify.trial.result import Result
+from wallaroo.testing.verify.trial.result import Faults, Result
 from wallaroo.testing.verify.trial.supervised import (
     ReceivedOutputs,
     RunProgress,

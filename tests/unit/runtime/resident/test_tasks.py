@@ -19,12 +19,13 @@ from tests.unit.ingress.test_tls import make_certificate
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import PeerError
 from wallaroo.network.proved_connections import beside, connect
-from wallaroo.runtime.resident.framing import receive, send
-from wallaroo.runtime.resident.messages import (
+from wallaroo.runtime.resident.framing import (
     Ahead,
     Epoch,
     Hello,
     Welcome,
+    receive,
+    send,
 )
 from wallaroo.runtime.resident.tasks import START_S, LostTaskError, MeetingPoint, ResidentTasks
 from wallaroo.runtime.resident.worker import connected_tasks, report_loss

@@ -25,12 +25,12 @@ from psycopg.adapt import Transformer
 from psycopg.pq import Format
 
 from wallaroo.connectors.sql.postgres import client
-from wallaroo.connectors.sql.postgres.changes_source import PostgresChangesConfig
 from wallaroo.connectors.sql.postgres.identity import cluster_facts, require_primary
 from wallaroo.connectors.sql.postgres.pgoutput import Messages, lsn_of, lsn_text
 from wallaroo.connectors.sql.postgres.reader import lent
 from wallaroo.connectors.sql.postgres.slot_copy import slot_reader
 from wallaroo.connectors.sql.postgres.snapshot import Snapshot, snapshot_rows
+from wallaroo.connectors.sql.postgres.source import PostgresChangesConfig
 from wallaroo.connectors.sql.source_table import READ_S_MAX, UnavailableError, starting
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.instrumentation.faults import fault_point

@@ -15,10 +15,10 @@ from typing import Any, ClassVar
 import psycopg
 from psycopg import sql
 
-from wallaroo.connectors.sql.changes import Unpack
 from wallaroo.connectors.sql.postgres import client
 from wallaroo.connectors.sql.postgres.rows import texts
 from wallaroo.connectors.sql.postgres.sink import PostgresSinkConfig
+from wallaroo.connectors.sql.rows import Unpack
 from wallaroo.connectors.sql.target_table import WAYS_ON, Table
 from wallaroo.errors import CheckpointError, PeerError, WallarooError
 from wallaroo.sinks.queued.pending import PendingBatch

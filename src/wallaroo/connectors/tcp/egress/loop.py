@@ -24,21 +24,22 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from wallaroo.connectors.tcp.egress.actions import (
+from wallaroo.connectors.tcp.egress.connection import Connection, begin_connect, finish_connect
+from wallaroo.connectors.tcp.egress.machine import EgressMachine
+from wallaroo.connectors.tcp.egress.states import (
     Action,
     Begin,
     Close,
     Dial,
     HalfClose,
     Place,
+    ReceiverState,
     Record,
     Release,
     Send,
+    State,
     Tell,
 )
-from wallaroo.connectors.tcp.egress.connection import Connection, begin_connect, finish_connect
-from wallaroo.connectors.tcp.egress.machine import EgressMachine
-from wallaroo.connectors.tcp.egress.states import ReceiverState, State
 from wallaroo.connectors.tcp.outbox import skip_command
 from wallaroo.connectors.tcp.pipe import EgressConfig, Message, Pipe
 from wallaroo.connectors.tcp.progress import ProgressFile
