@@ -93,10 +93,7 @@ def plan_command(arguments: argparse.Namespace) -> int:
 
 def _trials(checkpoint: Path, finding: PlanFinding) -> list[Trial]:
     """Try the stored objects of all steps whose state is not refused."""
-    trials = [
-        *try_state(checkpoint, finding.plan, _progress),
-        *try_rows(checkpoint, finding.plan),
-    ]
+    trials = [*try_state(checkpoint, finding.plan, _progress), *try_rows(checkpoint, finding.plan)]
     return [trial for trial in trials if trial.step not in finding.dropped]
 
 

@@ -27,16 +27,12 @@ FORMATS: dict[str, Callable[[Application], str]] = {
 def add_parser(subparsers: Any) -> None:
     """Add ``graph`` and ``explain`` to the commands."""
     graph = subparsers.add_parser(
-        "graph",
-        help="show an application's sources, steps, shuffles and sinks",
-        epilog=EPILOG,
+        "graph", help="show an application's sources, steps, shuffles and sinks", epilog=EPILOG
     )
     add_app(graph, _add_format)
     graph.set_defaults(handler=show_graph)
     explanation = subparsers.add_parser(
-        "explain",
-        help="show the stages that an application runs in, and why",
-        epilog=EPILOG,
+        "explain", help="show the stages that an application runs in, and why", epilog=EPILOG
     )
     add_application(explanation, "options for the application")
     explanation.set_defaults(handler=show_plan)

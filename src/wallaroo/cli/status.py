@@ -54,9 +54,7 @@ def add_parser(subparsers: Any) -> None:
         help="the whole status as JSON; queries are always answered in JSON",
     )
     parser.add_argument(
-        "--link",
-        action="store_true",
-        help="print the dashboard's address with its token",
+        "--link", action="store_true", help="print the dashboard's address with its token"
     )
     parser.add_argument(
         "--limit",

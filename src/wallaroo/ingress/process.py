@@ -21,12 +21,7 @@ from wallaroo.durable.folders import make_private
 from wallaroo.durable.levels import Durability, is_synced
 from wallaroo.durable.ownership import UNOWNED, Ownership
 from wallaroo.durable.ownership import VARIABLE as OWNER
-from wallaroo.ingress.config import (
-    BACKLOG_BYTES_MAX,
-    HANDSHAKE_S,
-    IngressConfig,
-    IngressSource,
-)
+from wallaroo.ingress.config import BACKLOG_BYTES_MAX, HANDSHAKE_S, IngressConfig, IngressSource
 from wallaroo.ingress.feeder import FeederConfig
 from wallaroo.instrumentation.tuning import HUNG_S
 from wallaroo.network.replica import Replica

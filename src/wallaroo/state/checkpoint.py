@@ -51,13 +51,7 @@ from wallaroo.instrumentation.faults import fault_point
 from wallaroo.network.replica import REPLICA_KEY
 from wallaroo.state.log import layout
 from wallaroo.state.log.commits import Commit, CommitLog
-from wallaroo.state.log.floor import (
-    Floor,
-    FloorKeeper,
-    forget_floors,
-    read_floor,
-    sync_everything,
-)
+from wallaroo.state.log.floor import Floor, FloorKeeper, forget_floors, read_floor, sync_everything
 from wallaroo.state.log.line import CommitFile, Line, read_line
 from wallaroo.state.log.owners import Claim, make_claim, owner_words
 from wallaroo.state.log.snapshots import oldest_needed
@@ -173,10 +167,7 @@ class Checkpoint:
         if elsewhere is None:
             return self.owner
         return AskedOwnership(
-            self.owner.path,
-            self.owner.inode,
-            ask=self._ask,
-            silence=lambda: elsewhere.waiting_for,
+            self.owner.path, self.owner.inode, ask=self._ask, silence=lambda: elsewhere.waiting_for
         )
 
     def _ask(self) -> None:
@@ -356,12 +347,7 @@ def _fenced(
 
 
 def _recovered(
-    root: Path,
-    identity: str,
-    storage: LocalStorage,
-    floor: Floor,
-    lock: IO[bytes],
-    claim: Claim,
+    root: Path, identity: str, storage: LocalStorage, floor: Floor, lock: IO[bytes], claim: Claim
 ) -> Checkpoint:
     """Return to the floor, skipping numbers that lost commits may have had."""
     synced = LocalStorage(str(root), is_durable=True)
@@ -493,11 +479,7 @@ def _unwritable(root: Path, error: OSError) -> PeerError:
 
 
 def _prepared(
-    root: Path,
-    is_durable: bool,
-    is_fresh: bool,
-    owner: Ownership,
-    stored: StoredCheckpoint | None,
+    root: Path, is_durable: bool, is_fresh: bool, owner: Ownership, stored: StoredCheckpoint | None
 ) -> str:
     is_stale = stored is not None and not stored.is_current
     try:

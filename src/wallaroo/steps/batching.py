@@ -11,13 +11,7 @@ from __future__ import annotations
 from typing import Any, Generic, TypeVar
 
 from wallaroo.steps.context import Context
-from wallaroo.steps.kinds import (
-    STOP,
-    Callback,
-    StateComputationMulti,
-    Step,
-    Timing,
-)
+from wallaroo.steps.kinds import STOP, Callback, StateComputationMulti, Step, Timing
 
 Event = TypeVar("Event")
 

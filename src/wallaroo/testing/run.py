@@ -18,13 +18,7 @@ from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.sources.failures import VALUE_CHARS, failure_of
 from wallaroo.sources.feeds.generator import GenSourceConfig
 from wallaroo.steps.losses import DROPPED
-from wallaroo.testing.local_runner.runner import (
-    BatchResult,
-    Input,
-    LocalRunner,
-    Wire,
-    split_wire,
-)
+from wallaroo.testing.local_runner.runner import BatchResult, Input, LocalRunner, Wire, split_wire
 
 GENERATED_MAX = 10_000  # events read from a generator without an end
 

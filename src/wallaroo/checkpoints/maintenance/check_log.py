@@ -213,10 +213,7 @@ def _missing_now(needs: Needs, missing: set[str], names: set[str]) -> dict[str, 
 
 
 def _consequence(
-    file: str,
-    kept: Mapping[int, Needs],
-    damaged: Iterable[int] | None,
-    whole: tuple[int, ...],
+    file: str, kept: Mapping[int, Needs], damaged: Iterable[int] | None, whole: tuple[int, ...]
 ) -> str:
     broken = [batch for batch, files in kept.items() if file in files]
     newest = max(kept, default=-1)

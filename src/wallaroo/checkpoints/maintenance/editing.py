@@ -39,10 +39,7 @@ def number_after(last: Commit | None) -> int:
 
 
 def write_delta(
-    checkpoint: Checkpoint,
-    last: Commit | None,
-    groups: Mapping[int, list[Entry]],
-    key_groups: int,
+    checkpoint: Checkpoint, last: Commit | None, groups: Mapping[int, list[Entry]], key_groups: int
 ) -> DeltaRef:
     """Write entries by key group as the delta of the commit after ``last``."""
     batch = number_after(last)

@@ -50,13 +50,7 @@ FORK_NAME_LENGTH = 8
 
 
 def begin_from(
-    savepoint: str,
-    root: Path,
-    url: str,
-    plan: Plan,
-    *,
-    is_fork: bool,
-    allow_incompatible: bool,
+    savepoint: str, root: Path, url: str, plan: Plan, *, is_fork: bool, allow_incompatible: bool
 ) -> str:
     """Begin the checkpoint in ``root``, or that of which it is the cache, from a savepoint.
 

@@ -90,10 +90,7 @@ Start = Callable[[Application, argparse.Namespace], RunHandle]
 
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
-        "run",
-        help="run an application",
-        description="Run an application on Spark.",
-        epilog=EPILOG,
+        "run", help="run an application", description="Run an application on Spark.", epilog=EPILOG
     )
     add_app(parser, add_options)
     parser.set_defaults(handler=run_command)

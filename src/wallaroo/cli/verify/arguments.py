@@ -126,12 +126,7 @@ def _add_load(add: Callable[..., Any]) -> None:
 
 def _add_disturbances(add: Callable[..., Any]) -> None:
     """Add the options for disturbances and for the host of the run."""
-    add(
-        "--latency",
-        type=latency_target,
-        metavar="TARGET",
-        help="of the run, as in `wallaroo run`",
-    )
+    add("--latency", type=latency_target, metavar="TARGET", help="of the run, as in `wallaroo run`")
     add(
         "--faults",
         "--deeds",  # the former name

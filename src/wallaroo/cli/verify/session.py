@@ -42,11 +42,7 @@ def verify(
 
 
 def _compare_with_undisturbed(
-    options: VerifyOptions,
-    folder: Path,
-    disturbed: Verification,
-    result: Result,
-    is_quiet: bool,
+    options: VerifyOptions, folder: Path, disturbed: Verification, result: Result, is_quiet: bool
 ) -> None:
     """Run the application again with the same input and without faults.
 
@@ -85,11 +81,7 @@ def send(
 ) -> None:
     """Send one portion of events; return when all are acknowledged."""
     send_acknowledged(
-        (host, port),
-        stream,
-        of_payloads(payloads),
-        connect_timeout_s=CONNECT_S_MAX,
-        rate=rate,
+        (host, port), stream, of_payloads(payloads), connect_timeout_s=CONNECT_S_MAX, rate=rate
     )
 
 

@@ -243,10 +243,7 @@ class Readers(threading.local):
     """
 
     def __init__(
-        self,
-        kept_max: int = KEPT_MAX,
-        turning_max: int = TURNING_MAX,
-        unused_s: float = UNUSED_S,
+        self, kept_max: int = KEPT_MAX, turning_max: int = TURNING_MAX, unused_s: float = UNUSED_S
     ) -> None:
         self._kept_max = kept_max
         self._turning_max = turning_max

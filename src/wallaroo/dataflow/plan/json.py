@@ -224,9 +224,7 @@ def abandoned(old: str, new: str) -> frozenset[str]:
 
 
 def lasting(
-    before: dict[str, Any],
-    after: dict[str, Any],
-    waits: Callable[[str], bool] = lambda sink: True,
+    before: dict[str, Any], after: dict[str, Any], waits: Callable[[str], bool] = lambda sink: True
 ) -> str:
     """Return a clause about a difference that no run can continue with; "" if there is none."""
     if before["key_groups"] != after["key_groups"]:

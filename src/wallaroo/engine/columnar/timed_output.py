@@ -22,10 +22,7 @@ from wallaroo.engine.columnar.keys import Array, Coder, Keys, TimedKeys
 from wallaroo.engine.columnar.operators import exploding
 from wallaroo.engine.columnar.rows import Rows, take
 from wallaroo.engine.exchange.outputs import emit_with_key
-from wallaroo.engine.exchange.partial_aggregation import (
-    PartialAggregation,
-    emit_partial_aggregates,
-)
+from wallaroo.engine.exchange.partial_aggregation import PartialAggregation, emit_partial_aggregates
 from wallaroo.engine.failures.policies import noting_unpicklable
 from wallaroo.engine.operators.interface import Emit
 from wallaroo.engine.stages.event_stages import producer_of

@@ -11,22 +11,11 @@ from typing import Any
 from wallaroo.engine.operators.fusing import fused
 from wallaroo.engine.operators.interface import Operator, Site
 from wallaroo.engine.operators.windows import emit_at, late_of, live_of
-from wallaroo.steps.joins.latest import (
-    LatestMachine,
-    Row,
-    Walk,
-    walking,
-)
+from wallaroo.steps.joins.latest import LatestMachine, Row, Walk, walking
 from wallaroo.steps.joins.machines import DedupeMachine, late_by
 from wallaroo.steps.joins.order import OrderMachine
 from wallaroo.steps.joins.pairs import PairMachine, PairsOf
-from wallaroo.steps.joins.step import (
-    Dedupe,
-    InOrder,
-    IntervalJoin,
-    LatestJoin,
-    WindowJoin,
-)
+from wallaroo.steps.joins.step import Dedupe, InOrder, IntervalJoin, LatestJoin, WindowJoin
 from wallaroo.steps.joins.waiting import Stored
 from wallaroo.steps.joins.windows import SIDES, Pairs
 from wallaroo.steps.kinds import STOP

@@ -20,12 +20,7 @@ from wallaroo.engine.failures.policies import Sample, Tally
 from wallaroo.engine.report import TaskReport
 from wallaroo.monitoring.metrics import progress
 from wallaroo.monitoring.metrics.batches import BatchMeter, BatchRecord
-from wallaroo.monitoring.metrics.details import (
-    Identity,
-    LatencyBuckets,
-    RunDetails,
-    StateSize,
-)
+from wallaroo.monitoring.metrics.details import Identity, LatencyBuckets, RunDetails, StateSize
 from wallaroo.monitoring.metrics.failed_events import ErrorLog
 from wallaroo.monitoring.metrics.flow import CountMeter, FlowMeter
 from wallaroo.monitoring.metrics.history import Row, SampleHistory, Totals

@@ -315,10 +315,7 @@ def _deployment(spec: RunSpec, opened: OpenedCheckpoint, user_output: UserOutput
     if remote is not None:
         deployment = replace(deployment, storage=remote, outbox_root="", is_durable=False)
     return replace(
-        deployment,
-        tuning=spec.options.tuning,
-        user_output=user_output,
-        view=checkpoint.view,
+        deployment, tuning=spec.options.tuning, user_output=user_output, view=checkpoint.view
     )
 
 

@@ -31,15 +31,7 @@ from wallaroo.network.proved_connections import (
     TaskListener,
 )
 from wallaroo.network.tls import Pem
-from wallaroo.runtime.resident.framing import (
-    LOST,
-    Ahead,
-    Epoch,
-    Hello,
-    Welcome,
-    receive,
-    send,
-)
+from wallaroo.runtime.resident.framing import LOST, Ahead, Epoch, Hello, Welcome, receive, send
 from wallaroo.runtime.tasks.job import BatchJob
 
 LOOK_S = 0.1  # while tasks start: between two checks that they still can

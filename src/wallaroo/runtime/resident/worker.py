@@ -44,12 +44,7 @@ from wallaroo.runtime.resident.view_refresh import Views
 from wallaroo.runtime.tasks.garbage import Garbage
 from wallaroo.runtime.tasks.job import BatchJob, plan_of, worker_name
 from wallaroo.runtime.tasks.staging import drop_staged
-from wallaroo.runtime.tasks.task import (
-    OpenedState,
-    Record,
-    run_level,
-    unexpected,
-)
+from wallaroo.runtime.tasks.task import OpenedState, Record, run_level, unexpected
 from wallaroo.state.log.commits import CommitLog
 from wallaroo.state.log.history import History, Version
 from wallaroo.state.task_state import TaskState

@@ -33,12 +33,7 @@ from wallaroo.instrumentation.tracing import trace_point
 from wallaroo.monitoring.metrics.task_tally import TaskTally
 from wallaroo.processes.killed_workers import idle_deaths
 from wallaroo.processes.orphans import end_if_forked
-from wallaroo.runtime.tasks.job import (
-    BatchJob,
-    loaded_steps,
-    plan_of,
-    worker_name,
-)
+from wallaroo.runtime.tasks.job import BatchJob, loaded_steps, plan_of, worker_name
 from wallaroo.runtime.tasks.level_driver import Fed, drain, feed_blocks
 from wallaroo.runtime.tasks.staging import StagedOutputs
 from wallaroo.runtime.user_output import worker as user_output

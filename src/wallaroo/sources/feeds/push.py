@@ -72,10 +72,7 @@ class PushSource(SourceConfig[Event]):
     kind: ClassVar[str] = "push"
 
     def __init__(
-        self,
-        name: str,
-        subscribe: Callable[[Push], object],
-        decoder: Decoder[Event] = unpickled,
+        self, name: str, subscribe: Callable[[Push], object], decoder: Decoder[Event] = unpickled
     ):
         self.name = name
         self.decoder = decoder

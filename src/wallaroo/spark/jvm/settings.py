@@ -156,11 +156,7 @@ HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 def settings_of(
-    application: str,
-    master: str,
-    scratch: Path,
-    log_level: str,
-    given: tuple[tuple[str, str], ...],
+    application: str, master: str, scratch: Path, log_level: str, given: tuple[tuple[str, str], ...]
 ) -> dict[str, str]:
     """Return a new Spark's settings, ``given`` over ours; write its log's file."""
     log4j = scratch / "log4j2.properties"

@@ -20,13 +20,7 @@ from wallaroo.runtime.tasks.task import run_alone, run_level
 from wallaroo.spark.cluster.cluster import Cluster
 from wallaroo.spark.cluster.layout import Layout, own_task
 from wallaroo.spark.session.shuffles import ShuffleCleaner
-from wallaroo.spark.session.spark_errors import (
-    CRASHED,
-    TASK_FAILED,
-    crashed,
-    reason_of,
-    text_of,
-)
+from wallaroo.spark.session.spark_errors import CRASHED, TASK_FAILED, crashed, reason_of, text_of
 
 ATTEMPTS = 5  # per batch on a cluster, whose hosts may leave
 ATTEMPTS_LOCAL = 2

@@ -178,12 +178,7 @@ class HostSession:
         """Start Spark."""
         options = self._options
         self._context = open_context(
-            self._name,
-            options.master,
-            scratch,
-            options.log_level,
-            conf_of(options),
-            self._jvm,
+            self._name, options.master, scratch, options.log_level, conf_of(options), self._jvm
         )
 
     def interrupt(self, group: str) -> None:

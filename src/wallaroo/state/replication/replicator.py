@@ -232,9 +232,7 @@ class Replicator:
     # -- the link
 
     def _asked(
-        self,
-        work: Callable[[ReplicaLink], Answer],
-        is_ending: Callable[[], bool] = lambda: False,
+        self, work: Callable[[ReplicaLink], Answer], is_ending: Callable[[], bool] = lambda: False
     ) -> Answer:
         """Return the result of ``work`` with a link, after as many attempts as necessary."""
         while True:

@@ -40,15 +40,7 @@ from wallaroo.state.log.commit_segments import encode_segment
 from wallaroo.state.log.line import CommitFile
 from wallaroo.state.log.storage import LocalStorage
 from wallaroo.state.store.objects import READERS
-from wallaroo.state.store.records import (
-    APART_BYTES,
-    Head,
-    Kind,
-    Record,
-    checked,
-    encode,
-    packed,
-)
+from wallaroo.state.store.records import APART_BYTES, Head, Kind, Record, checked, encode, packed
 from wallaroo.state.store.store_log import Listed, Past, StoreLog
 
 CACHE = "cache.json"  # in a folder that is a cache: its URL and its runs

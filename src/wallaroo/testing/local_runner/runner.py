@@ -28,19 +28,9 @@ from wallaroo.engine.levels.side_outputs import Committed, SideOutputs
 from wallaroo.engine.stores.keyed_state import Read
 from wallaroo.engine.stores.sorted_state import Change, EntryReader, namespace
 from wallaroo.engine.time.partition_times import EndedOf, ObservedSource
-from wallaroo.engine.time.watermarks import (
-    BatchTime,
-    Watermarks,
-    after_batch,
-    with_due,
-)
+from wallaroo.engine.time.watermarks import BatchTime, Watermarks, after_batch, with_due
 from wallaroo.protocols.framing import Framing, frame_walker, framer
-from wallaroo.runtime.tasks.level_driver import (
-    Fed,
-    drain,
-    feed_blocks,
-    run_levels,
-)
+from wallaroo.runtime.tasks.level_driver import Fed, drain, feed_blocks, run_levels
 from wallaroo.sources.chain import ChainSourceConfig
 from wallaroo.sources.feeds.generator import GenSourceConfig, unpickled
 

@@ -27,12 +27,7 @@ from pyiceberg.transforms import IdentityTransform, parse_transform
 from wallaroo.connectors.files.rows import schema_of
 from wallaroo.connectors.lake.iceberg.sink import PARTITION, IcebergSinkConfig
 from wallaroo.connectors.lake.rows import Changes
-from wallaroo.connectors.lake.table_session import (
-    OTHER_TABLE,
-    WAYS_ON,
-    TableSession,
-    check_columns,
-)
+from wallaroo.connectors.lake.table_session import OTHER_TABLE, WAYS_ON, TableSession, check_columns
 from wallaroo.durable.commit_id import CommitId
 from wallaroo.errors import CheckpointError, PeerError, WallarooError
 from wallaroo.network.urls import redacted

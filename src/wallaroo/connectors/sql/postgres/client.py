@@ -80,12 +80,7 @@ def complete_dsn(dsn: str) -> str:
             f"'host=db.example dbname=sales user=writer' or 'postgresql://writer@db.example/sales'."
         ) from None
     return make_conninfo(
-        **{
-            **DEFAULTS,
-            "fallback_application_name": "wallaroo",
-            **parts,
-            "client_encoding": "utf8",
-        }
+        **{**DEFAULTS, "fallback_application_name": "wallaroo", **parts, "client_encoding": "utf8"}
     )
 
 
