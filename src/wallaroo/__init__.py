@@ -45,6 +45,7 @@ _NAMES = {
     "wallaroo.connectors.tcp.sink": "TCPSinkConfig",
     "wallaroo.connectors.file.sink": "FileSinkConfig",
     "wallaroo.connectors.stdout.sink": "StdoutSinkConfig",
+    "wallaroo.api.addresses": "tcp_parse_input_addrs tcp_parse_output_addrs",
     "wallaroo.sources.chain": "chain",
     # windows
     "wallaroo.steps.windows.aggregation": "Aggregation",
@@ -66,13 +67,12 @@ _NAMES = {
         "WallarooError PipelineError WallarooParameterError NotYetError UserCodeError PeerError "
         "CheckpointError InternalError Problem"
     ),
-    # Kafka, and options on an application's command line
+    # Kafka
     "wallaroo.connectors.kafka.source": "KafkaSourceConfig",
     "wallaroo.connectors.kafka.sink": "KafkaSinkConfig",
-    "wallaroo.api.addresses": (
-        "tcp_parse_input_addrs tcp_parse_output_addrs DefaultKafkaSourceCLIParser "
-        "DefaultKafkaSinkCLIParser CustomKafkaSourceCLIParser CustomKafkaSinkCLIParser "
-        "kafka_parse_source_options kafka_parse_sink_options"
+    "wallaroo.api.kafka": (
+        "DefaultKafkaSourceCLIParser DefaultKafkaSinkCLIParser CustomKafkaSourceCLIParser "
+        "CustomKafkaSinkCLIParser kafka_parse_source_options kafka_parse_sink_options"
     ),
 }
 HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}

@@ -4,12 +4,6 @@ from wallaroo import errors as errors
 from wallaroo import serdes as serdes
 from wallaroo import sinks as sinks
 from wallaroo import sources as sources
-from wallaroo.api.addresses import CustomKafkaSinkCLIParser as CustomKafkaSinkCLIParser
-from wallaroo.api.addresses import CustomKafkaSourceCLIParser as CustomKafkaSourceCLIParser
-from wallaroo.api.addresses import DefaultKafkaSinkCLIParser as DefaultKafkaSinkCLIParser
-from wallaroo.api.addresses import DefaultKafkaSourceCLIParser as DefaultKafkaSourceCLIParser
-from wallaroo.api.addresses import kafka_parse_sink_options as kafka_parse_sink_options
-from wallaroo.api.addresses import kafka_parse_source_options as kafka_parse_source_options
 from wallaroo.api.addresses import tcp_parse_input_addrs as tcp_parse_input_addrs
 from wallaroo.api.addresses import tcp_parse_output_addrs as tcp_parse_output_addrs
 from wallaroo.api.application import Application as Application
@@ -30,6 +24,12 @@ from wallaroo.api.decorators import key_extractor as key_extractor
 from wallaroo.api.decorators import partition as partition
 from wallaroo.api.decorators import state_computation as state_computation
 from wallaroo.api.decorators import state_computation_multi as state_computation_multi
+from wallaroo.api.kafka import CustomKafkaSinkCLIParser as CustomKafkaSinkCLIParser
+from wallaroo.api.kafka import CustomKafkaSourceCLIParser as CustomKafkaSourceCLIParser
+from wallaroo.api.kafka import DefaultKafkaSinkCLIParser as DefaultKafkaSinkCLIParser
+from wallaroo.api.kafka import DefaultKafkaSourceCLIParser as DefaultKafkaSourceCLIParser
+from wallaroo.api.kafka import kafka_parse_sink_options as kafka_parse_sink_options
+from wallaroo.api.kafka import kafka_parse_source_options as kafka_parse_source_options
 from wallaroo.api.pipeline import KeyedPipeline as KeyedPipeline
 from wallaroo.api.pipeline import Pipeline as Pipeline
 from wallaroo.api.pipeline import source as source

@@ -2,87 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import threading
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
-
-from pyspark import SparkContext, TaskContext
+from collections.abc import Callable
 
 from wallaroo.errors import PeerError
-from wallaroo.network.proved_connections import DriverEndpoint
-from wallaroo.processes.killed_workers import as_task
 from wallaroo.runtime.placement import Member
 from wallaroo.runtime.resident.tasks import Losses, LostTaskError, MeetingPoint, ResidentTasks
-from wallaroo.runtime.resident.worker import report_loss, serve
 from wallaroo.runtime.tasks.job import BatchJob
 from wallaroo.spark.cluster.cluster import Cluster
-from wallaroo.spark.cluster.layout import Layout
+from wallaroo.spark.resident.job import ResidentJob
 from wallaroo.spark.session.host_session import HostSession
-from wallaroo.spark.session.spark_errors import GONE, loss_of
-
-LEAVE_S = 1.0  # for tasks to end after their driver's socket has closed; then they are killed
-CANCEL_S = 10.0
-GROUP = "wallaroo-tasks"  # Spark's group of the job
-
-
-def _stay(endpoint: DriverEndpoint, index: int, rows: Iterable[object]) -> Iterator[int]:
-    """Serve as a resident task; Spark's second attempt at one ends its generation."""
-    list(rows)  # unread rows keep Spark from using this process again
-    context = TaskContext.get()
-    if context is None or context.attemptNumber() == 0:
-        serve(endpoint, index)
-    else:
-        report_loss(endpoint, index)
-    yield from ()
-
-
-class ResidentJob:
-    """Job of ``count`` tasks, in its own thread; ``layout``: their preferred hosts."""
-
-    def __init__(
-        self,
-        context: SparkContext,
-        endpoint: DriverEndpoint,
-        count: int,
-        layout: Layout | None = None,
-    ):
-        self._context = context
-        self._error: BaseException | None = None
-        rows = layout.base(count) if layout else context.parallelize(range(count), count)
-        self._tasks = rows.mapPartitionsWithIndex(partial(as_task, partial(_stay, endpoint)))
-        self._thread = threading.Thread(target=self._run, name="wallaroo-tasks", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self._context.setJobGroup(GROUP, "resident tasks", True)
-            self._tasks.collect()
-        except BaseException as error:  # noqa: BLE001  # raised by the thread that polls
-            self._error = error
-
-    @property
-    def is_over(self) -> bool:
-        """Return whether all tasks have ended."""
-        return not self._thread.is_alive()
-
-    @property
-    def error(self) -> BaseException | None:
-        """Return the error with which Spark ended the job; None if the tasks ended by choice."""
-        return self._error
-
-    def cancel(self) -> None:
-        with contextlib.suppress(*GONE):
-            self._context.cancelJobGroup(GROUP)
-
-    def wait(self) -> None:
-        """Wait for the end of tasks that were asked to end; kill the others."""
-        self._thread.join(LEAVE_S)
-        if self._thread.is_alive():
-            self.cancel()
-            self._thread.join(CANCEL_S)
-
+from wallaroo.spark.session.spark_errors import loss_of
 
 _log = logging.getLogger("wallaroo.run")
 # lost tasks, within these seconds

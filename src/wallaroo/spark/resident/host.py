@@ -35,7 +35,8 @@ from wallaroo.runtime.resident.tasks import LostTaskError, MeetingPoint, Residen
 from wallaroo.runtime.tasks.job import BatchJob
 from wallaroo.spark.base_host import SparkHost, Work
 from wallaroo.spark.jvm.jvm_process import JvmProcess
-from wallaroo.spark.resident.generations import GROUP, CancelledBatchError, Generations
+from wallaroo.spark.resident.generations import CancelledBatchError, Generations
+from wallaroo.spark.resident.job import GROUP
 from wallaroo.spark.session.host_session import HostSession
 from wallaroo.spark.session.shuffles import ShuffleCleaner
 from wallaroo.spark.session.spark_errors import GONE, crashed, failure_of
