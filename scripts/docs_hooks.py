@@ -52,7 +52,7 @@ class Doctests(Extension):
 
     def on_package(self, *, pkg: Module, **_: Any) -> None:
         """Called for the whole package: name exports that are not written out in the source."""
-        for module in pkg.modules.values():
+        for module in (pkg, *pkg.modules.values()):
             if not all(isinstance(name, str) for name in module.exports or ()):
                 module.exports = list(importlib.import_module(module.path).__all__)
 

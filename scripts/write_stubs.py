@@ -3,7 +3,7 @@
     write_stubs.py            print which stub is not current; return 1 if any is
     write_stubs.py --write    write them
 
-Where it runs: a check.  Imports ``wallaroo.sources`` and ``wallaroo.sinks`` without their modules.
+Where it runs: a check.  Imports the packages without their modules.
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent / "src"
-FACES = ("wallaroo.sources", "wallaroo.sinks")
+FACES = ("wallaroo", "wallaroo.sources", "wallaroo.sinks")
 
 
 def stub(face: str) -> str:
     """Return the text of a package's stub: an ordinary import of each exported name."""
     homes: dict[str, str] = importlib.import_module(face).HOMES
-    lines = sorted(f"from {module} import {name} as {name}" for name, module in homes.items())
+    lines = sorted(
+        f"from {face if module == f'{face}.{name}' else module} import {name} as {name}"
+        for name, module in homes.items()
+    )
     return "\n".join([f"# Written by scripts/{Path(__file__).name}.", *lines, ""])
 
 

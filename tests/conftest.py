@@ -21,7 +21,7 @@ from wallaroo.cli.doctor.command import examine_java
 from wallaroo.cli.doctor.machine import Finding, Verdict
 from wallaroo.cli.main import main
 from wallaroo.sources.feeds.inbox import InboxFeed
-from wallaroo.spark.session.session import open_context, session_in
+from wallaroo.spark.session.host_session import open_context, session_in
 from wallaroo.user_code import worker_mark
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")

@@ -15,7 +15,7 @@ from wallaroo.steps.windows.entries import Live, order_of
 from wallaroo.steps.windows.interface import Clock, Machine, MachineContext
 from wallaroo.steps.windows.pane_entries import LivePanes
 from wallaroo.steps.windows.spec import FINAL_WATERMARK, NO_WATERMARK, WindowSpec
-from wallaroo.testing.local_runner.entries import MemoryEntries as StoredInMemory
+from wallaroo.testing.local_runner.runner import MemoryEntries as StoredInMemory
 
 
 class MemoryRow(NamedTuple):

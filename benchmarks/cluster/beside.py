@@ -33,7 +33,7 @@ from benchmarks.lib.clusters import EXECUTOR_MEMORY, cluster_of, cpu_s, driver_p
 from benchmarks.lib.machine import BenchmarkError, Report, options, settings_of
 from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.spark.local_cluster import LocalCluster
-from wallaroo.spark.session.session import open_context, session_in
+from wallaroo.spark.session.host_session import open_context, session_in
 
 WORKERS = 3
 WORKER_MEMORY = "1g"  # for an executor of each application

@@ -30,7 +30,7 @@ from wallaroo.engine.stores.sorted_state import Groups
 from wallaroo.engine.time.stage_time import StageTime
 from wallaroo.steps.kinds import Step
 from wallaroo.steps.windows.spec import NO_WATERMARK
-from wallaroo.testing.local_runner.entries import MemoryEntries
+from wallaroo.testing.local_runner.runner import MemoryEntries
 
 SECOND = wallaroo.seconds(1)
 KEYS = [f"key-{number}" for number in range(1000)]

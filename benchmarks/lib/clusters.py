@@ -22,7 +22,7 @@ from benchmarks.lib.processes import descendants
 from benchmarks.lib.runs import DRIVER_MEMORY
 from wallaroo.runtime.tasks.job import VIEW_DIR
 from wallaroo.spark.local_cluster import LocalCluster
-from wallaroo.spark.session.session import open_context, session_in
+from wallaroo.spark.session.host_session import open_context, session_in
 from wallaroo.spark.session.shipping import ship
 
 EXECUTOR_MEMORY = "512m"  # several executors on one machine

@@ -23,7 +23,7 @@ from wallaroo.runtime.host import Host
 from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.spark.jvm.settings import BOTH_COMPILERS, DRIVER_OPTIONS
 from wallaroo.spark.micro_batch import host
-from wallaroo.spark.session.session import open_context, session_in
+from wallaroo.spark.session.host_session import open_context, session_in
 from wallaroo.state.checkpoint import open_checkpoint
 
 POLL_S = 0.01  # a batch's end is known this exactly; the errors of neighbours cancel out

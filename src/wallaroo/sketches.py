@@ -16,12 +16,7 @@ from numbers import Real
 from typing import Any
 
 from wallaroo.errors import install_command
-from wallaroo.steps.windows.aggregation import (
-    Aggregation,
-    Partial,
-    partial_of_values,
-    wrong_option,
-)
+from wallaroo.steps.windows.aggregation import Aggregation, Partial, partial_of_values, wrong_option
 
 try:
     from datasketches import hll_sketch, hll_union, tdigest_double

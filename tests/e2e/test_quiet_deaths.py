@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from wallaroo.monitoring.status_api.discovery import RunRecord, run_of
-from wallaroo.processes.idle_workers import FOLDER, SPARKS_DAEMON
+from wallaroo.processes.killed_workers import FOLDER, SPARKS_DAEMON
 from wallaroo.spark.local_cluster import LocalCluster
 from wallaroo.spark.local_cluster.hosts import free_ports
 

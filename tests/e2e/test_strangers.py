@@ -36,7 +36,7 @@ from tests.strangers import (
 from wallaroo.cli.application.targets import as_target
 from wallaroo.errors import PeerError
 from wallaroo.monitoring.status_api.discovery import RunRecord, running
-from wallaroo.processes.idle_workers import FOLDER
+from wallaroo.processes.killed_workers import FOLDER
 from wallaroo.spark.local_cluster import LocalCluster
 
 pytestmark = [

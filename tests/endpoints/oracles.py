@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from tests.verification.cases import Sequence as Windows
-from wallaroo.testing.verify.trial.ledger import Faults
+from wallaroo.testing.verify.trial.result import Faults
 
 KEYS = 300
 BEGIN_MS = 1_000_000_000_000

@@ -19,7 +19,7 @@ from tests.endpoints.oracles import BEGIN_MS, KEYS, TIMED, Numbers, Oracle
 from tests.verification.applications.sequence import EVENT, WINDOW
 from tests.verification.cases import Sequence as Windows
 from tests.verification.ledger import Ledger
-from wallaroo.testing.verify.trial.ledger import Faults
+from wallaroo.testing.verify.trial.result import Faults
 
 DELETED_EVERY = 5  # a key's fifth, tenth, ... change deletes its row
 HOUR_MS = 3_600_000

@@ -7,7 +7,7 @@ from collections import defaultdict
 import pytest
 
 from tests.endpoints.oracles import DELAY_MS, GAP_MS, TIMED, Sessions
-from wallaroo.testing.verify.trial.ledger import Faults
+from wallaroo.testing.verify.trial.result import Faults
 
 PARTITIONS = 3
 EVENTS = 5000

@@ -18,7 +18,7 @@ from tests.endpoints.table_oracles import (
     Kind,
 )
 from tests.verification.applications.sequence import EVENT
-from wallaroo.testing.verify.trial.ledger import Faults
+from wallaroo.testing.verify.trial.result import Faults
 
 WHOLE, ROWS, LOG = range(3)
 PORTION = 40

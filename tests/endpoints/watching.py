@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from tests.endpoints.interface import DELIVERY_S_MAX, Output
 from tests.endpoints.oracles import Oracle
-from wallaroo.testing.verify.trial.ledger import Faults
+from wallaroo.testing.verify.trial.result import Faults
 
 WATCH_S = 0.5
 

@@ -21,8 +21,8 @@ from wallaroo.cli.verify.command import Enough, verify_command
 from wallaroo.errors import WallarooParameterError
 from wallaroo.testing.verify import plain_receiver
 from wallaroo.testing.verify.plain_receiver import BEHAVIOURS, PlainReceiver
-from wallaroo.testing.verify.trial.ledger import Faults
 from wallaroo.testing.verify.trial.processes import Kind
+from wallaroo.testing.verify.trial.result import Faults
 from wallaroo.testing.verify.trial.schedule import HELD_S, Fault, schedule
 
 ORACLE = """

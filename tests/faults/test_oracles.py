@@ -30,13 +30,13 @@ from wallaroo.processes.roles import RunProcess
 from wallaroo.spark.local_cluster.hosts import free_ports
 from wallaroo.testing.run import LocalApplication, LocalRun
 from wallaroo.testing.verify.cases import Case
-from wallaroo.testing.verify.trial.ledger import Faults
 from wallaroo.testing.verify.trial.processes import (
     Kind,
     find,
     kill,
     kind_of,
 )
+from wallaroo.testing.verify.trial.result import Faults
 from wallaroo.testing.verify.trial.schedule import schedule
 
 MODULES = {

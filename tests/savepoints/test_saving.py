@@ -14,7 +14,7 @@ from tests.stores.stored_driver import KEYS, expected, new_run, raise_limit
 from tests.unit.runtime.applications import until
 from wallaroo.checkpoints.inspection.reader import CheckpointReader
 from wallaroo.checkpoints.maintenance.verification import verify
-from wallaroo.checkpoints.savepoints.manifest import Manifest
+from wallaroo.checkpoints.savepoints.places import Manifest
 from wallaroo.checkpoints.savepoints.saving import save
 from wallaroo.cli.main import main
 from wallaroo.errors import CheckpointError, WallarooError

@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import wallaroo.spool.recovery
-import wallaroo.spool.rewriting
+import wallaroo.spool.segment_file
 from tests.simulation.disk import File, Folder, Write
 
 CALLS = "open close write pwrite pwritev fsync fdatasync ftruncate rename replace unlink mkdir"
-OPENING = (wallaroo.spool.recovery, wallaroo.spool.rewriting)  # these write through ``open``
+OPENING = (wallaroo.spool.recovery, wallaroo.spool.segment_file)  # these write through ``open``
 ALLOCATING = frozenset({"create", "write", "mkdir", "rename"})
 
 

@@ -21,8 +21,7 @@ from tests.verification.namespaces import unsupported_reason
 from tests.verification.scaling import CHANGES, FAILURES, every_pair, workers_after
 from wallaroo.cli.main import run_command
 from wallaroo.cli.verify.arguments import IN_PROCESS, add_options, faults_of, wrong
-from wallaroo.cli.verify.command import verify_all
-from wallaroo.cli.verify.own_case import own_case
+from wallaroo.cli.verify.command import own_case, verify_all
 from wallaroo.cli.verify.session import verify
 from wallaroo.testing.verify.cases import Case
 from wallaroo.testing.verify.options import VerifyOptions

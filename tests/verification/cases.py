@@ -24,7 +24,7 @@ from tests.verification.ledger import Ledger
 from tests.verification.timed_cases import Joined, Timers
 from tests.verification.window_case import Windows
 from wallaroo.testing.verify.cases import Case, State
-from wallaroo.testing.verify.trial.ledger import Faults
+from wallaroo.testing.verify.trial.result import Faults
 
 
 class Sequence(Case):

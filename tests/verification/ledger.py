@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import Any
 
-from wallaroo.testing.verify.trial.ledger import Faults
+from wallaroo.testing.verify.trial.result import Faults
 
 
 class Ledger:

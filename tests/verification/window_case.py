@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from tests.verification.applications.windows import DELAY_MS, EVENT, RANGE_MS, SLIDE_MS
 from tests.verification.event_input import BEGIN_MS, KEYS, STEP_MS
 from wallaroo.testing.verify.cases import Case, State
-from wallaroo.testing.verify.trial.ledger import Faults
+from wallaroo.testing.verify.trial.result import Faults
 
 
 class Windows(Case):

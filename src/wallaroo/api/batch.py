@@ -153,18 +153,10 @@ def batch_key_extractor(name: Any = None, *, on_error: str = STOP) -> Any:
 def batch_decoder(header_length: Callable[[list[bytes]], Any], /) -> BatchDecoder[Any]: ...
 @overload
 def batch_decoder(
-    header_length: int = 4,
-    length_fmt: str = ">I",
-    name: str | None = None,
-    *,
-    on_error: str = STOP,
+    header_length: int = 4, length_fmt: str = ">I", name: str | None = None, *, on_error: str = STOP
 ) -> Callable[[Callable[[list[bytes]], Any]], BatchDecoder[Any]]: ...
 def batch_decoder(
-    header_length: Any = 4,
-    length_fmt: str = ">I",
-    name: str | None = None,
-    *,
-    on_error: str = STOP,
+    header_length: Any = 4, length_fmt: str = ">I", name: str | None = None, *, on_error: str = STOP
 ) -> Any:
     """Turn a function from many payloads to a block of rows into a decoder.
 

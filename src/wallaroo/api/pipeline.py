@@ -34,7 +34,7 @@ from wallaroo.dataflow.graph.nodes import (
 )
 from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.sinks.interface import SinkConfig
-from wallaroo.steps.batching import gather
+from wallaroo.steps.batching import LatestPerKey, gather
 from wallaroo.steps.joins.step import (
     INNER,
     LEFT_SIDE,
@@ -66,9 +66,8 @@ from wallaroo.steps.kinds import (
     Step,
     receipt_time,
 )
-from wallaroo.steps.latest import LatestPerKey
 from wallaroo.steps.times import EARLIEST_NS, TIME_LIMIT_NS, Span, span_ns
-from wallaroo.steps.windows.late import is_late, late_event, no_late_events
+from wallaroo.steps.windows.interface import is_late, late_event, no_late_events
 from wallaroo.steps.windows.step import WindowStep
 from wallaroo.user_code.user_frames import user_place
 from wallaroo.vectorized.steps import BatchDecoder, BatchKeyExtractor, Column, ColumnTime

@@ -79,10 +79,7 @@ def _add_start(verbs: Any) -> None:
 def _add_add_worker(verbs: Any) -> None:
     verb = _add_verb(verbs, "add-worker", "start one more worker", add_command)
     verb.add_argument(
-        "name",
-        nargs="?",
-        metavar="NAME",
-        help="a dead worker to restart (default: a new one)",
+        "name", nargs="?", metavar="NAME", help="a dead worker to restart (default: a new one)"
     )
     _add_sizes(verb, "as at start", "as at start")
 

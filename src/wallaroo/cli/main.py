@@ -30,7 +30,7 @@ from wallaroo.errors import (
     WallarooError,
 )
 from wallaroo.processes import console
-from wallaroo.processes.log_entry import Entry, as_json, plain
+from wallaroo.processes.console import Entry, as_json, plain
 
 EXIT_FAILED = 1
 EXIT_PIPELINE = 2

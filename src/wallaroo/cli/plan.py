@@ -19,12 +19,11 @@ from typing import Any
 
 from wallaroo.api.application import Application
 from wallaroo.checkpoints.inspection.compatibility import PlanFinding, look, way_on
-from wallaroo.checkpoints.inspection.row_trial import try_rows
-from wallaroo.checkpoints.inspection.trial import Trial, try_state
+from wallaroo.checkpoints.inspection.trial import Trial, try_rows, try_state
 from wallaroo.cli.application.arguments import EPILOG, add_app, split_args, trailing_parser
 from wallaroo.cli.application.loading import load_application
 from wallaroo.cli.terminal.formatting import counted
-from wallaroo.cli.terminal.options import whole
+from wallaroo.cli.terminal.parser import whole
 from wallaroo.connectors.file.sink import FileSinkConfig
 from wallaroo.dataflow.plan.json import Verdict
 from wallaroo.dataflow.plan.model import KEY_GROUPS_DEFAULT
@@ -94,10 +93,7 @@ def plan_command(arguments: argparse.Namespace) -> int:
 
 def _trials(checkpoint: Path, finding: PlanFinding) -> list[Trial]:
     """Try the stored objects of all steps whose state is not refused."""
-    trials = [
-        *try_state(checkpoint, finding.plan, _progress),
-        *try_rows(checkpoint, finding.plan),
-    ]
+    trials = [*try_state(checkpoint, finding.plan, _progress), *try_rows(checkpoint, finding.plan)]
     return [trial for trial in trials if trial.step not in finding.dropped]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from wallaroo.api.application import Application
 from wallaroo.cli.application.arguments import EPILOG, add_app, split_args, trailing_parser
 from wallaroo.cli.application.loading import load_application
-from wallaroo.cli.terminal.options import add_application, application_args
+from wallaroo.cli.terminal.parser import add_application, application_args
 from wallaroo.dataflow.graph import render
 from wallaroo.dataflow.graph.svg import svg
 from wallaroo.dataflow.plan import explain
@@ -27,16 +27,12 @@ FORMATS: dict[str, Callable[[Application], str]] = {
 def add_parser(subparsers: Any) -> None:
     """Add ``graph`` and ``explain`` to the commands."""
     graph = subparsers.add_parser(
-        "graph",
-        help="show an application's sources, steps, shuffles and sinks",
-        epilog=EPILOG,
+        "graph", help="show an application's sources, steps, shuffles and sinks", epilog=EPILOG
     )
     add_app(graph, _add_format)
     graph.set_defaults(handler=show_graph)
     explanation = subparsers.add_parser(
-        "explain",
-        help="show the stages that an application runs in, and why",
-        epilog=EPILOG,
+        "explain", help="show the stages that an application runs in, and why", epilog=EPILOG
     )
     add_application(explanation, "options for the application")
     explanation.set_defaults(handler=show_plan)

@@ -14,7 +14,7 @@ from typing import Any
 
 from wallaroo.cli.state.looking import loads_of
 from wallaroo.cli.terminal.formatting import print_table
-from wallaroo.cli.terminal.options import whole
+from wallaroo.cli.terminal.parser import whole
 from wallaroo.errors import optional_library
 from wallaroo.processes.open_files import allow_many_files
 from wallaroo.state.store.stored_checkpoint import checkpoint_folder

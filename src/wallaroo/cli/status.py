@@ -14,17 +14,10 @@ from rich.console import Console
 
 from wallaroo.cli.application.targets import is_place, only_one, target_of
 from wallaroo.cli.run.table import live_table
-from wallaroo.cli.terminal.options import whole
+from wallaroo.cli.terminal.parser import whole
 from wallaroo.errors import PipelineError, Problem
 from wallaroo.monitoring.metrics.status import RunStatus
-from wallaroo.monitoring.status_api.queries import (
-    KEYS,
-    LIMIT_DEFAULT,
-    LIMIT_MAX,
-    QUERIES,
-    STATUS_PATH,
-    query_of,
-)
+from wallaroo.monitoring.status_api import queries
 
 WIDTH = 120  # if the output is not a terminal
 SEVERAL = 2  # exit code if the command line does not identify one application
@@ -33,7 +26,7 @@ SEVERAL = 2  # exit code if the command line does not identify one application
 
 
 def add_parser(subparsers: Any) -> None:
-    names = "\n".join(f"  {name:<28}{what}" for name, what in QUERIES.items())
+    names = "\n".join(f"  {name:<28}{what}" for name, what in queries.QUERIES.items())
     parser = subparsers.add_parser(
         "status",
         help="show the status of a running application",
@@ -61,16 +54,14 @@ def add_parser(subparsers: Any) -> None:
         help="the whole status as JSON; queries are always answered in JSON",
     )
     parser.add_argument(
-        "--link",
-        action="store_true",
-        help="print the dashboard's address with its token",
+        "--link", action="store_true", help="print the dashboard's address with its token"
     )
     parser.add_argument(
         "--limit",
-        type=whole(1, LIMIT_MAX, "; `wallaroo state export` writes all entries"),
-        default=LIMIT_DEFAULT,
+        type=whole(1, queries.LIMIT_MAX, "; `wallaroo state export` writes all entries"),
+        default=queries.LIMIT_DEFAULT,
         metavar="N",
-        help=f"with {KEYS}: keys of each step (default: %(default)s)",
+        help=f"with {queries.KEYS}: keys of each step (default: %(default)s)",
     )
     parser.set_defaults(handler=status_command)
 
@@ -85,9 +76,9 @@ def status_command(options: argparse.Namespace) -> int:
         print(target.link)
         return 0
     path = (
-        STATUS_PATH
+        queries.STATUS_PATH
         if query is None
-        else f"/{query}" + (f"?limit={options.limit}" if query == KEYS else "")
+        else f"/{query}" + (f"?limit={options.limit}" if query == queries.KEYS else "")
     )
     if query is None and not options.json:
         _show(target.status())
@@ -114,7 +105,7 @@ def parse_target_and_query(words: list[str]) -> tuple[str | None, str | None]:
     where: list[str] = []
     asked: list[str] = []
     for word in words:
-        query = query_of(word)
+        query = queries.query_of(word)
         if query is not None:
             asked.append(query)
         elif is_place(word):
@@ -122,7 +113,7 @@ def parse_target_and_query(words: list[str]) -> tuple[str | None, str | None]:
         else:
             what = f"'{word}' is neither HOST:PORT, nor a folder, nor a query."
             raise PipelineError(
-                Problem("wallaroo status", "", what, f"Queries: {', '.join(QUERIES)}.")
+                Problem("wallaroo status", "", what, f"Queries: {', '.join(queries.QUERIES)}.")
             )
     if len(where) > 1 or len(asked) > 1:
         two = where if len(where) > 1 else asked

@@ -24,11 +24,18 @@ from rich.live import Live
 from rich.text import Text
 
 from wallaroo.cli.application.targets import SEVERAL, Target, only_one, target_of
-from wallaroo.cli.profile.figures import Details, KeyFigures, StepFigures, figures_between
-from wallaroo.cli.profile.processes import ProcessFigures, cpu_s, processes
+from wallaroo.cli.profile.figures import (
+    Details,
+    KeyFigures,
+    ProcessFigures,
+    StepFigures,
+    cpu_s,
+    figures_between,
+    processes,
+)
 from wallaroo.cli.run.table import empty_table, live_table
 from wallaroo.cli.terminal.formatting import size
-from wallaroo.cli.terminal.options import seconds
+from wallaroo.cli.terminal.parser import seconds
 from wallaroo.errors import PeerError
 from wallaroo.monitoring.metrics.status import RunStatus
 

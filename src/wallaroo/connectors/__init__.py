@@ -44,7 +44,7 @@ CONNECTORS = {
     "spark": Connector(("source:SparkSourceConfig",), ()),
     "sql": Connector((), ("rows:row_encoder",)),
     "sql.postgres": Connector(
-        ("source:PostgresSourceConfig", "changes_source:PostgresChangesConfig"),
+        ("source:PostgresSourceConfig", "source:PostgresChangesConfig"),
         ("sink:PostgresSinkConfig", "rows:copy_row"),
     ),
     "sql.sqlite": Connector(("source:SQLiteSourceConfig",), ("sink:SQLiteSinkConfig",)),

@@ -1,4 +1,4 @@
-"""A small file that is overwritten in place and never torn.
+"""A small file that is overwritten in place and never torn, with its version.
 
 Where it runs: everywhere that records a position many times a second.
 
@@ -23,8 +23,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 from wallaroo.durable.disk_errors import naming
-from wallaroo.durable.versions import check_version
 from wallaroo.durable.whole_file import PRIVATE_FILE
+from wallaroo.errors import CheckpointError
+
+
+def check_version(path: Path | str, version: int, known: int) -> None:
+    """Raise CheckpointError for a file whose format is newer than ``known``."""
+    if version > known:
+        raise CheckpointError(
+            f"{path} has format version {version}; this version of wallaroo reads up to {known}. "
+            "Use the newer wallaroo that wrote it, or another checkpoint directory."
+        )
+
 
 VERSION = 2
 SLOT_BYTES = 1024

@@ -14,14 +14,16 @@ from wallaroo.compat.programs.connectors import (
     MultiSourceConnector,
     ThrottledFileReader,
 )
-from wallaroo.compat.programs.decorators import (
+from wallaroo.compat.programs.faults import ConnectorError, ProtocolError
+from wallaroo.compat.programs.programs import (
+    SinkConnector,
+    SourceConnector,
     octet_message_decoder,
     octet_message_encoder,
+    parse_connector_args,
     stream_message_decoder,
     stream_message_encoder,
 )
-from wallaroo.compat.programs.faults import ConnectorError, ProtocolError
-from wallaroo.compat.programs.programs import SinkConnector, SourceConnector, parse_connector_args
 from wallaroo.compat.sink.config import SinkConnectorConfig
 from wallaroo.compat.source import SourceConnectorConfig
 

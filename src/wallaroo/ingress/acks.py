@@ -28,7 +28,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import NamedTuple
 
-from wallaroo.durable.versions import check_version
+from wallaroo.durable.slots import check_version
 from wallaroo.durable.whole_file import write_whole
 from wallaroo.errors import PeerError
 from wallaroo.spool import Boundary, SpoolReader

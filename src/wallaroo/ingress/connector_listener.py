@@ -32,18 +32,10 @@ from wallaroo.ingress.connection import ReadBuffer
 from wallaroo.ingress.listener import Listener, ListenerContext
 from wallaroo.network.connection_budget import Visitor
 from wallaroo.network.tls_sockets import Address, TlsSocket, keep_alive
-from wallaroo.protocols.connector.worker import (
-    Ended,
-    Event,
-    SourceSession,
-    State,
-    Stream,
-    Streams,
-    Taken,
-)
+from wallaroo.protocols.connector import worker
 from wallaroo.protocols.framing import framer
 from wallaroo.sources.connector_notes import note_of, stream_in, stream_key, stream_of
-from wallaroo.sources.listening import ConnectorOptions
+from wallaroo.sources.interface import ConnectorOptions
 
 READ_BYTES = 64 * 1024
 UNSENT_BYTES_MAX = 1024 * 1024  # in answers that a client has not read
@@ -57,7 +49,7 @@ class _Client:
     peer: str
     number: int
     until: float  # monotonic; HELLO has to arrive before
-    session: SourceSession
+    session: worker.SourceSession
     visitor: Visitor = field(init=False)
     stored: dict[int, int] = field(default_factory=dict)  # stream -> id to be acknowledged
     unsent: bytearray = field(default_factory=bytearray)
@@ -100,7 +92,7 @@ class ConnectorListener(Listener):
 
     def _look_after_clients(self, now: float) -> None:
         for client in list(self._clients.values()):
-            if client.session.state is State.CONNECTED and client.until < now:
+            if client.session.state is worker.State.CONNECTED and client.until < now:
                 self._reject(client, f"it sent no HELLO for {self._handshake_s:g} s")
             else:
                 client.session.beat()
@@ -123,7 +115,7 @@ class ConnectorListener(Listener):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         keep_alive(sock)
         options = self._options
-        session = SourceSession(
+        session = worker.SourceSession(
             self._streams, options.cookie.encode(), options.max_credits, options.refill_credits
         )
         until = time.monotonic() + self._handshake_s
@@ -157,16 +149,16 @@ class ConnectorListener(Listener):
             self._close(client)
             return 0
         self._store_all(client, client.session.feed(bytes(buffer.view[:count])))
-        if client.session.state is not State.CONNECTED:
+        if client.session.state is not worker.State.CONNECTED:
             client.visitor.prove()
         self.is_changed = True
         return count
 
-    def _store_all(self, client: _Client, events: Iterable[Event]) -> None:
+    def _store_all(self, client: _Client, events: Iterable[worker.Event]) -> None:
         """Append a chunk per stream."""
-        messages_of: dict[int, list[Taken]] = {}
+        messages_of: dict[int, list[worker.Taken]] = {}
         for event in events:
-            if isinstance(event, Ended):
+            if isinstance(event, worker.Ended):
                 client.stored[event.stream] = event.last
             else:
                 messages_of.setdefault(event.stream, []).append(event)
@@ -174,7 +166,7 @@ class ConnectorListener(Listener):
         for stream, messages in messages_of.items():
             self._append(client, stream, messages)
 
-    def _append(self, client: _Client, stream: int, messages: list[Taken]) -> None:
+    def _append(self, client: _Client, stream: int, messages: list[worker.Taken]) -> None:
         key = stream_key(stream, self._streams.by_id[stream].name)
         last = messages[-1].id
         events = [message for message in messages if message.payload]
@@ -195,7 +187,7 @@ class ConnectorListener(Listener):
             self._send(client)
         if client.number not in self._clients:
             return
-        if session.state is State.FAILED:
+        if session.state is worker.State.FAILED:
             self._reject(client, session.failure)
         elif len(client.unsent) > UNSENT_BYTES_MAX:
             self._reject(client, "it does not read its acknowledgements")
@@ -241,10 +233,10 @@ class ConnectorListener(Listener):
         self.is_changed = True
 
 
-def _known_streams(counts: Mapping[bytes, int]) -> Streams:
+def _known_streams(counts: Mapping[bytes, int]) -> worker.Streams:
     """Return the streams as they were stored."""
-    streams = Streams()
+    streams = worker.Streams()
     for key, last in counts.items():
         stream, name = stream_of(key)
-        streams.by_id[stream] = Stream(name, last)
+        streams.by_id[stream] = worker.Stream(name, last)
     return streams

@@ -16,25 +16,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from wallaroo import errors
 from wallaroo.durable.folders import make_private
 from wallaroo.durable.levels import Durability, is_synced
 from wallaroo.durable.ownership import UNOWNED, Ownership
 from wallaroo.durable.ownership import VARIABLE as OWNER
-from wallaroo.errors import (
-    CheckpointError,
-    InternalError,
-    PeerError,
-    PipelineError,
-    Problem,
-    UserCodeError,
-    WallarooError,
-)
-from wallaroo.ingress.config import (
-    BACKLOG_BYTES_MAX,
-    HANDSHAKE_S,
-    IngressConfig,
-    IngressSource,
-)
+from wallaroo.ingress.config import BACKLOG_BYTES_MAX, HANDSHAKE_S, IngressConfig, IngressSource
 from wallaroo.ingress.feeder import FeederConfig
 from wallaroo.instrumentation.tuning import HUNG_S
 from wallaroo.network.replica import Replica
@@ -58,14 +45,14 @@ INGRESS = "wallaroo.ingress"
 FEEDER = "wallaroo.ingress.feeder"
 RANGES = "wallaroo.spool.remote.server"
 
-_ERRORS: dict[str, type[WallarooError]] = {
-    "user": UserCodeError,
-    "checkpoint": CheckpointError,
-    "peer": PeerError,
+_ERRORS: dict[str, type[errors.WallarooError]] = {
+    "user": errors.UserCodeError,
+    "checkpoint": errors.CheckpointError,
+    "peer": errors.PeerError,
 }
 
 
-class KilledAtStartError(PeerError):
+class KilledAtStartError(errors.PeerError):
     """Death of a process by a signal before it was ready.
 
     It may be started again.
@@ -170,7 +157,7 @@ class Feeders:
             self._start_feeders(
                 [source for source in sources if source.fed_by is FedBy.FEEDER], spool_root
             )
-        except WallarooError:
+        except errors.WallarooError:
             self.stop()
             raise
         return self.addresses
@@ -295,7 +282,7 @@ class Feeders:
                 tries -= 1
                 if not tries:
                     raise
-            except PeerError as error:
+            except errors.PeerError as error:
                 now = time.monotonic()
                 if self._options.is_stopping() or now > until:
                     raise
@@ -352,7 +339,7 @@ class Feeders:
             try:
                 start()
                 return
-            except PeerError:
+            except errors.PeerError:
                 self._children = [other for other in self._children if other.module != child.module]
                 if time.monotonic() > until:
                     raise
@@ -371,10 +358,10 @@ class Feeders:
                 word, content = child.lines.get(timeout=LOOK_S)
             except queue.Empty:
                 if self._options.is_stopping():
-                    raise PeerError(f"{child.name} was abandoned: the run stops.") from None
+                    raise errors.PeerError(f"{child.name} was abandoned: the run stops.") from None
                 if time.monotonic() < until:
                     continue
-                raise PeerError(
+                raise errors.PeerError(
                     f"{child.name} did not start within {START_S_MAX:.0f} s. Free memory or "
                     f"processor time, then run again."
                 ) from None
@@ -387,7 +374,7 @@ class Feeders:
                 raise _failure(child, word, content)
 
 
-def _failure(child: Child, word: str, content: Any) -> WallarooError:
+def _failure(child: Child, word: str, content: Any) -> errors.WallarooError:
     if word == "ERROR":
         return _ERRORS[content["kind"]](*content["facts"])
     code = child.process.poll()
@@ -397,7 +384,7 @@ def _failure(child: Child, word: str, content: Any) -> WallarooError:
             f"times. Find out what kills it (often the kernel, if memory is short: see dmesg), "
             f"then run again."
         )
-    return InternalError(
+    return errors.InternalError(
         f"the process of {child.name} ended with code {code}; its output is in the log above."
     )
 
@@ -406,8 +393,8 @@ def _pickled(source: SourceConfig) -> str:
     try:
         return base64.b64encode(pickle_by_name(source)).decode()
     except Exception as error:  # noqa: BLE001  # pickle calls the user's __reduce__ and __getstate__
-        raise PipelineError(
-            Problem(
+        raise errors.PipelineError(
+            errors.Problem(
                 f"source '{source.name}'",
                 "",
                 f"cannot be pickled ({error}).",

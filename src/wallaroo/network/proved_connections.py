@@ -30,20 +30,10 @@ from pathlib import Path
 from typing import Any
 
 from wallaroo.network.connection_budget import Budget, Visitor, connections_max
-from wallaroo.network.hmac_auth import (
-    CHALLENGE_BYTES,
-    PROOF_BYTES,
-    sign,
-    verify,
-)
+from wallaroo.network.hmac_auth import CHALLENGE_BYTES, PROOF_BYTES, sign, verify
 from wallaroo.network.listener_threads import KEPT, Acceptor
 from wallaroo.network.tls import Pem
-from wallaroo.network.tls_sockets import (
-    KeepAlive,
-    context_of,
-    keep_alive,
-    pinned_context,
-)
+from wallaroo.network.tls_sockets import KeepAlive, context_of, keep_alive, pinned_context
 
 Address = str | tuple[str, int]  # the path of a Unix socket, or host and port
 SECRET_BYTES = 32

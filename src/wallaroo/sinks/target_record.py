@@ -1,4 +1,4 @@
-"""Outbox records of a sink's target and last output.
+"""Outbox records of a sink's target and last output, without secrets.
 
 Where it runs: driver.
 
@@ -13,14 +13,17 @@ that lacks the commit is an older copy, and so is the output.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from wallaroo.durable.commit_id import CommitHistory, CommitId
 from wallaroo.durable.whole_file import write_whole
 from wallaroo.errors import CheckpointError
+from wallaroo.network.urls import place_and_query
 from wallaroo.sinks.staging import WAYS_ON
 
 FORMAT = 1
@@ -112,3 +115,26 @@ def _noted(staging: Path) -> tuple[CommitId | None, str]:
 def has_left(staging: Path, commit: CommitId) -> bool:
     """Return whether ``commit`` is the last noted one."""
     return last_left(staging) == commit
+
+
+_VALUE = r"(?:'(?:[^'\\]|\\.)*(?:'|$)|\\.|[^\s'\\])*"
+_SECRET = re.compile(rf"(?i)\b(?:ssl)?password\s*=\s*{_VALUE}\s*")
+_is_of_libpq = re.compile(r"\s*\w+\s*=").match
+
+
+def without_secrets(address: str) -> str:
+    """Return an address without users and passwords.
+
+    It is a URL, several of them, or libpq's ``key=value ...``.  A query, which may hold a key, is
+    replaced by a checksum.
+
+    >>> without_secrets("amqp://me:p,/w@host:5672/vhost"), without_secrets("host=h password='a b'")
+    ('amqp://host:5672/vhost', 'host=h')
+    >>> without_secrets("http://h/x?key=1") == without_secrets("http://h/x?key=2")
+    False
+    """
+    if _is_of_libpq(address):
+        return _SECRET.sub("", address).strip()
+    place, query = place_and_query(address)
+    digest = f"?{blake2b(query.encode(), digest_size=4).hexdigest()}" if query else ""
+    return f"{place}{digest}"

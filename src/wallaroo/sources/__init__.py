@@ -20,8 +20,8 @@ HOMES = {
     # to write a source
     "ReplayableSource": "wallaroo.sources.replayable",
     "PollingSource": "wallaroo.sources.feeds.polling",
-    "IteratorSource": "wallaroo.sources.feeds.iterator",
-    "At": "wallaroo.sources.feeds.iterator",
+    "IteratorSource": "wallaroo.sources.feeds.push",
+    "At": "wallaroo.sources.feeds.push",
     "PushSource": "wallaroo.sources.feeds.push",
     "Push": "wallaroo.sources.feeds.push",
     # a log of your own

@@ -27,15 +27,7 @@ from typing import Any, ClassVar, Self
 from wallaroo.errors import CheckpointError, Problem, WallarooParameterError
 from wallaroo.protocols.framing import Framing, frame_splitter
 from wallaroo.sources.interface import Event, FedBy, SourceConfig
-from wallaroo.sources.log import (
-    Backfill,
-    Head,
-    LogContext,
-    Position,
-    Range,
-    Records,
-    SourceLog,
-)
+from wallaroo.sources.log import Backfill, Head, LogContext, Position, Range, Records, SourceLog
 from wallaroo.steps.kinds import Decoder, WrappedStep
 
 PARTS = ("1/", "2/")  # before the names of partitions

@@ -129,11 +129,7 @@ def _is_before(connection: int, other: int) -> bool:
 
 def write_open(folder: Path, found: OpenConnections) -> None:
     """Write the file.  Raises OSError."""
-    stated = {
-        "events": found.events,
-        "following": found.following,
-        "open": sorted(found.open),
-    }
+    stated = {"events": found.events, "following": found.following, "open": sorted(found.open)}
     content = json.dumps(stated).encode()
     write_whole(folder / FILE, content, is_durable=False, points="spool.open")
 

@@ -40,7 +40,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
-from wallaroo.durable.versions import check_version
+from wallaroo.durable.slots import check_version
 from wallaroo.errors import CheckpointError, PeerError
 
 VERSION = 3

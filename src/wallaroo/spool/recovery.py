@@ -32,7 +32,7 @@ from wallaroo.spool.format import (
     unpack_head,
 )
 from wallaroo.spool.reader import read_chunks
-from wallaroo.spool.rewriting import remove_segments, rewrite_end
+from wallaroo.spool.segment_file import remove_segments, rewrite_end
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,8 +40,7 @@ from wallaroo.spool.format import (
     segment_at,
 )
 from wallaroo.spool.recovery import Recovered, recover
-from wallaroo.spool.rewriting import rewrite_end
-from wallaroo.spool.segment_file import SegmentFile, create_segment
+from wallaroo.spool.segment_file import SegmentFile, create_segment, rewrite_end
 from wallaroo.spool.tail import read_released, read_tail
 from wallaroo.spool.waking import wake_run
 

@@ -49,29 +49,9 @@ from wallaroo.durable.whole_file import sync_folder
 from wallaroo.errors import CheckpointError, InUseError, PeerError, TakenOverError
 from wallaroo.instrumentation.faults import fault_point
 from wallaroo.network.replica import REPLICA_KEY
+from wallaroo.state.log import layout
 from wallaroo.state.log.commits import Commit, CommitLog
-from wallaroo.state.log.floor import (
-    Floor,
-    FloorKeeper,
-    forget_floors,
-    read_floor,
-    sync_everything,
-)
-from wallaroo.state.log.layout import (
-    COMMITS,
-    FOLDERS,
-    FORMAT,
-    KEEPING,
-    LOCK,
-    OWNERS,
-    SAVEPOINT,
-    SPOOL,
-    VERSION,
-    VIEW,
-    read_identity,
-    read_plan,
-    with_checksum,
-)
+from wallaroo.state.log.floor import Floor, FloorKeeper, forget_floors, read_floor, sync_everything
 from wallaroo.state.log.line import CommitFile, Line, read_line
 from wallaroo.state.log.owners import Claim, make_claim, owner_words
 from wallaroo.state.log.snapshots import oldest_needed
@@ -83,7 +63,9 @@ from wallaroo.state.views.view_folders import remove_other_views, view_name
 EMPTYING = "emptying"  # present while a fresh start deletes; the next start continues the deletion
 ROLLBACK = "rollback.json"
 # files possibly left by a run that died at its very start
-BEFORE_FORMAT = frozenset({LOCK, OWNERS, f".{FORMAT}.tmp", EMPTYING, CACHE, f".{CACHE}.tmp"})
+BEFORE_FORMAT = frozenset(
+    {layout.LOCK, layout.OWNERS, f".{layout.FORMAT}.tmp", EMPTYING, CACHE, f".{CACHE}.tmp"}
+)
 KEEPER_LOOK_S = 0.05
 KEEPER_S = 15.0  # for a replica to notice that a run continues from its copy
 READ_TRIES = 20  # while a run that was taken over unawares deletes old commits
@@ -171,7 +153,7 @@ class Checkpoint:
     @property
     def view_root(self) -> Path:
         """Return the view's folder on this host."""
-        return self.root / VIEW / view_name(self.view)
+        return self.root / layout.VIEW / view_name(self.view)
 
     @property
     def owner(self) -> Ownership:
@@ -188,10 +170,7 @@ class Checkpoint:
         if elsewhere is None:
             return self.owner
         return AskedOwnership(
-            self.owner.path,
-            self.owner.inode,
-            ask=self._ask,
-            silence=lambda: elsewhere.waiting_for,
+            self.owner.path, self.owner.inode, ask=self._ask, silence=lambda: elsewhere.waiting_for
         )
 
     def _ask(self) -> None:
@@ -298,15 +277,15 @@ def _unusable(root: Path, error: OSError) -> PeerError:
 def _locked(root: Path, is_taking_over: bool) -> tuple[IO[bytes], bool]:
     """Return the lock, and whether its file took the place of one that another run holds."""
     while True:
-        path = root / LOCK
+        path = root / layout.LOCK
         is_replaced = False
         try:
             descriptor = lock_file(path, owner_words())
         except LockedError:
-            if not is_taking_over or not (root / FORMAT).exists():
+            if not is_taking_over or not (root / layout.FORMAT).exists():
                 raise
             is_replaced = True
-            unnamed = root / f".{LOCK}.{uuid.uuid4().hex}.tmp"
+            unnamed = root / f".{layout.LOCK}.{uuid.uuid4().hex}.tmp"
             descriptor = lock_file(unnamed, owner_words())
             os.rename(unnamed, path)
         with contextlib.suppress(FileNotFoundError):
@@ -320,8 +299,8 @@ def _claimed(
 ) -> Claim:
     if up_to is None and not is_fresh:
         _reject_half_rolled_back(root)
-    if (root / FORMAT).exists() and not (is_fresh or (root / EMPTYING).exists()):
-        read_identity(root)  # do not take over an unreadable checkpoint
+    if (root / layout.FORMAT).exists() and not (is_fresh or (root / EMPTYING).exists()):
+        layout.read_identity(root)  # do not take over an unreadable checkpoint
     try:
         return make_claim(root, is_durable, after)
     except OSError as error:
@@ -330,7 +309,7 @@ def _claimed(
 
 def _await_keeper(root: Path) -> None:
     """Wait until the replica, if this is its copy, writes nothing more into it."""
-    path = root / KEEPING
+    path = root / layout.KEEPING
     until = time.monotonic() + KEEPER_S
     while path.exists():
         try:
@@ -361,22 +340,17 @@ def _fenced(
     try:
         line = commits.continue_as(claim.epoch, claim.epoch if is_replaced else None)
         if storage.is_durable:  # a run may have died between a commit's rename and its sync
-            sync_folder(root / COMMITS)
+            sync_folder(root / layout.COMMITS)
         claim.fence(commits.noted(identity))
         view = line.view_of(identity)
-        remove_other_views(root / VIEW, view, claim.ownership.require)
+        remove_other_views(root / layout.VIEW, view, claim.ownership.require)
     except OSError as error:
         raise _unwritable(root, error) from error
     return Checkpoint(root, identity, storage, commits, last, lock, claim, view)
 
 
 def _recovered(
-    root: Path,
-    identity: str,
-    storage: LocalStorage,
-    floor: Floor,
-    lock: IO[bytes],
-    claim: Claim,
+    root: Path, identity: str, storage: LocalStorage, floor: Floor, lock: IO[bytes], claim: Claim
 ) -> Checkpoint:
     """Return to the floor, skipping numbers that lost commits may have had."""
     synced = LocalStorage(str(root), is_durable=True)
@@ -394,7 +368,7 @@ def _recovered(
         line = commits.continue_after_loss(claim.epoch, floor.batch, fillers)
         claim.fence(line)
         view = line.view_of(identity)
-        remove_other_views(root / VIEW, view, claim.ownership.require)
+        remove_other_views(root / layout.VIEW, view, claim.ownership.require)
     except OSError as error:
         raise _unwritable(root, error) from error
     commits = CommitLog(storage, line)
@@ -453,7 +427,7 @@ def _filled(
         commits.check(stored.identity)
         claim.fence(line)
         view = line.view_of(stored.identity)
-        remove_other_views(root / VIEW, view, claim.ownership.require)
+        remove_other_views(root / layout.VIEW, view, claim.ownership.require)
     except OSError as error:
         raise _unwritable(root, error) from error
     last = commits.last()
@@ -479,7 +453,7 @@ def _remove_returned(root: Path, storage: LocalStorage, floor: Floor, epoch: int
     commits = CommitLog(storage, read_line(storage, below=epoch))
     last = commits.last(floor.batch)
     with contextlib.suppress(OSError, ValueError, KeyError):  # an unreadable plan is reported later
-        key_groups = json.loads(read_plan(root))["key_groups"]
+        key_groups = json.loads(layout.read_plan(root))["key_groups"]
         if last is not None and last.batch == floor.batch:
             commits.remove_before(min(oldest_needed(last, key_groups), last.batch))
 
@@ -508,19 +482,15 @@ def _unwritable(root: Path, error: OSError) -> PeerError:
 
 
 def _prepared(
-    root: Path,
-    is_durable: bool,
-    is_fresh: bool,
-    owner: Ownership,
-    stored: StoredCheckpoint | None,
+    root: Path, is_durable: bool, is_fresh: bool, owner: Ownership, stored: StoredCheckpoint | None
 ) -> str:
     is_stale = stored is not None and not stored.is_current
     try:
         if is_fresh or is_stale or (root / EMPTYING).exists():
             _reject_links(root)
-            _empty(root, owner, (SPOOL,) if is_stale and not is_fresh else ())
+            _empty(root, owner, (layout.SPOOL,) if is_stale and not is_fresh else ())
         identity = _identify(root, is_durable, stored.identity if stored else "")
-        for folder in FOLDERS:
+        for folder in layout.FOLDERS:
             make_private(root / folder, is_durable=is_durable)
         if is_durable:  # a run that died may have made files and had no time to sync them
             sync_folder(root)
@@ -531,17 +501,17 @@ def _prepared(
 
 def _reject_foreign(root: Path) -> None:
     """Raise CheckpointError if the folder holds something that is not a run's."""
-    if (root / SAVEPOINT).exists():
+    if (root / layout.SAVEPOINT).exists():
         raise CheckpointError(
             f"{root} is a savepoint, which stays as it is. Start from it: `wallaroo run APP "
             f"--from-savepoint {root} --checkpoint NEW`."
         )
-    if not (root / FORMAT).exists() and (root / REPLICA_KEY).exists():
+    if not (root / layout.FORMAT).exists() and (root / REPLICA_KEY).exists():
         raise CheckpointError(
             f"{root} is a replica's copy that is not whole: the run that it is a copy of has not "
             f"waited for it yet. Start that run again, or begin in another folder."
         )
-    if not (root / FORMAT).exists() and any(
+    if not (root / layout.FORMAT).exists() and any(
         entry.name not in BEFORE_FORMAT for entry in root.iterdir()
     ):
         raise CheckpointError(
@@ -587,8 +557,8 @@ def _empty(root: Path, owner: Ownership, kept: tuple[str, ...]) -> None:
     a checkpoint is none.
     """
     (root / EMPTYING).touch()
-    kept = (LOCK, EMPTYING, OWNERS, CACHE, *kept)
-    for entry in sorted(root.iterdir(), key=lambda entry: entry.name == FORMAT):
+    kept = (layout.LOCK, EMPTYING, layout.OWNERS, CACHE, *kept)
+    for entry in sorted(root.iterdir(), key=lambda entry: entry.name == layout.FORMAT):
         if entry.name not in kept:
             owner.require()
             fault_point("checkpoint.empty")
@@ -602,11 +572,12 @@ def _identify(root: Path, is_durable: bool, stored: str) -> str:
 
     A cache has the id that is ``stored``.
     """
-    file = root / FORMAT
+    file = root / layout.FORMAT
     is_new = not file.exists()
-    identity = (stored or uuid.uuid4().hex) if is_new else read_identity(root)
-    if is_new or json.loads(file.read_text())["version"] != VERSION:
+    identity = (stored or uuid.uuid4().hex) if is_new else layout.read_identity(root)
+    if is_new or json.loads(file.read_text())["version"] != layout.VERSION:
         LocalStorage(str(root), is_durable).publish(
-            FORMAT, with_checksum(json.dumps({"version": VERSION, "id": identity}))
+            layout.FORMAT,
+            layout.with_checksum(json.dumps({"version": layout.VERSION, "id": identity})),
         )
     return identity

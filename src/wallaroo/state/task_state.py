@@ -12,21 +12,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
-from wallaroo.engine.blocks.keys import (
-    Key,
-    decode_key,
-    locate,
-)
+from wallaroo.engine.blocks.keys import Key, decode_key, locate
 from wallaroo.engine.stores.keyed_state import KeyedState, Read
 from wallaroo.engine.stores.operator_state import OperatorState
 from wallaroo.engine.stores.sorted_state import Change, EntryReader, namespace
 from wallaroo.state.log.commit_record import DeltaRef, SnapshotRef, packed_inline
-from wallaroo.state.log.delta import (
-    Entry,
-    Origin,
-    Row,
-    encode,
-)
+from wallaroo.state.log.delta import Entry, Origin, Row, encode
 from wallaroo.state.log.history import Past
 from wallaroo.state.log.layout import DELTAS, SNAPSHOTS
 from wallaroo.state.log.storage import Storage

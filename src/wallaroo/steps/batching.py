@@ -1,4 +1,4 @@
-"""The step ``batch``: a key's events in lists.
+"""The step ``batch``, a key's events in lists, and ``latest_per_key``.
 
 Each list is emitted when it is full, when it has waited long enough, or when all input has ended.
 
@@ -11,12 +11,7 @@ from __future__ import annotations
 from typing import Any, Generic, TypeVar
 
 from wallaroo.steps.context import Context
-from wallaroo.steps.kinds import (
-    STOP,
-    Callback,
-    StateComputationMulti,
-    Timing,
-)
+from wallaroo.steps.kinds import STOP, Callback, StateComputationMulti, Step, Timing
 
 Event = TypeVar("Event")
 
@@ -88,3 +83,35 @@ def gather(most: int, within_ns: int | None, name: str, place: str) -> BatchEven
     on_timer = None if within_ns is None else Callback(_waited)
     timing = Timing(on_timer=on_timer, on_end=Callback(_ended))
     return BatchEvents(_Batching(most, within_ns, place), name, Waiting, STOP, timing)
+
+
+In = TypeVar("In", contravariant=True)
+
+
+def _keep(event: Any) -> Any:
+    """Stand in for the user's function, which this step does not have."""
+    return event
+
+
+class LatestPerKey(Step, Generic[In]):
+    """Events of a batch in, the last one of each key out."""
+
+    kind = "latest per key"
+    is_computation = True
+    needs_key = True
+
+    def __init__(self, name: str, place: str = ""):
+        super().__init__(_keep, name)
+        self.own_place = place
+
+    @property
+    def place(self) -> str:
+        """Return ``file:line`` where the user wrote the step."""
+        return self.own_place
+
+    def is_importable(self) -> bool:
+        """Return False: the step is created on use."""
+        return False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LatestPerKey, (self.step_name, self.own_place)

@@ -531,13 +531,7 @@ class Decoder(Step, Generic[Out]):
         return int(struct.unpack(self._length_fmt, header)[0])
 
     def options(self) -> tuple[Any, ...]:
-        return (
-            self.step_name,
-            self._header_length,
-            self._length_fmt,
-            self.on_error,
-            self.is_pure,
-        )
+        return (self.step_name, self._header_length, self._length_fmt, self.on_error, self.is_pure)
 
     def decode(self, payload: bytes) -> Out | None:
         """Run the user's function."""

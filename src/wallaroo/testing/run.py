@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wallaroo.api.application import Application
-from wallaroo.connectors.file.form_writer import WRAPS
-from wallaroo.connectors.file.sink import FileSinkConfig
+from wallaroo.connectors.file.sink import WRAPS, FileSinkConfig
 from wallaroo.connectors.stdout.sink import StdoutSinkConfig, whole_lines
 from wallaroo.dataflow.plan.model import DEAD_LETTERS
 from wallaroo.engine.blocks.keys import Key
@@ -19,13 +18,7 @@ from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.sources.failures import VALUE_CHARS, failure_of
 from wallaroo.sources.feeds.generator import GenSourceConfig
 from wallaroo.steps.losses import DROPPED
-from wallaroo.testing.local_runner.runner import (
-    BatchResult,
-    Input,
-    LocalRunner,
-    Wire,
-    split_wire,
-)
+from wallaroo.testing.local_runner.runner import BatchResult, Input, LocalRunner, Wire, split_wire
 
 GENERATED_MAX = 10_000  # events read from a generator without an end
 

@@ -2,11 +2,16 @@
 
 A script's ``__main__`` is translated to the script's importable name, so that state pickled by a
 worker today unpickles tomorrow.
+
+Functions of an interactive session or notebook are sent by value, each with its step.  Its classes
+are looked up by name: events and state are pickled with a reference to ``__main__``.  So they are
+sent before the plan (`pack_session`), into the worker's otherwise empty ``__main__``.
 """
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import io
 import pickle
 import sys
@@ -83,3 +88,36 @@ def pickle_by_value(value: Any) -> bytes:
     import cloudpickle  # type: ignore[import-untyped,unused-ignore]
 
     return bytes(cloudpickle.dumps(value))
+
+
+def pack_session() -> bytes:
+    """Return the classes of this process's session, by value; ``b""`` if there is no session.
+
+    A class that cannot be pickled by value is left out, as no step may use it.
+    """
+    if not is_session():
+        return b""
+    packed = {}
+    for name, value in list(vars(sys.modules["__main__"]).items()):
+        if inspect.isclass(value) and value.__module__ == "__main__":
+            content = by_value(value)
+            if content is not None:
+                packed[name] = content
+    return pickle.dumps(packed)
+
+
+def by_value(value: Any) -> bytes | None:
+    """Pickle a class or function with all that it refers to; None if that is impossible."""
+    try:
+        return pickle_by_value(value)
+    except Exception:  # noqa: BLE001  # a class may refer to anything
+        return None
+
+
+def unpack_session(packed: bytes) -> None:
+    """Put the classes of a session into this process's ``__main__``, under their names."""
+    if not packed:
+        return
+    main = sys.modules["__main__"]
+    for name, content in pickle.loads(packed).items():
+        setattr(main, name, pickle.loads(content))

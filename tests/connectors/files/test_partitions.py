@@ -25,7 +25,7 @@ from tests.connectors.files.s3.client import S3Client
 from tests.connectors.files.s3.server import S3Server, running_s3
 from tests.forks import Forks
 from tests.unit.sinks.identities import commit_of, history_to
-from wallaroo.connectors.files.partitions import NAME_BYTES_MAX, Partitions
+from wallaroo.connectors.files.rolling_files import NAME_BYTES_MAX, Partitions
 from wallaroo.errors import CheckpointError, PipelineError, WallarooParameterError
 from wallaroo.options import RunOptions
 from wallaroo.runtime.in_process import InProcessHost

@@ -21,8 +21,8 @@ from tests.connectors.file.files import staged
 from tests.unit.sinks.identities import commit_of, history_to
 from wallaroo.connectors.files.rows import TOGETHER_MIN, RowPack, as_table, each_row, schema_of
 from wallaroo.connectors.lake.rows import ChangePack
-from wallaroo.connectors.sql.changes import ChangePack as SQLChangePack
 from wallaroo.connectors.sql.postgres import rows as postgres_rows
+from wallaroo.connectors.sql.rows import ChangePack as SQLChangePack
 from wallaroo.connectors.sql.sqlite import rows as sqlite_rows
 from wallaroo.errors import WallarooParameterError
 from wallaroo.sinks import Delete, DeltaSinkConfig, PostgresSinkConfig, RollingSinkConfig

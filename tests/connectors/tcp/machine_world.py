@@ -10,24 +10,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from tests.unit.sinks.identities import CHECKPOINT, commit_of
-from wallaroo.connectors.tcp.egress.actions import (
-    Action,
-    Begin,
-    Close,
-    Dial,
-    HalfClose,
-    Place,
-    Record,
-    Release,
-    Send,
-    Tell,
-)
 from wallaroo.connectors.tcp.egress.machine import EgressMachine
 from wallaroo.connectors.tcp.egress.states import (
     BEGUN,
+    Action,
+    Begin,
+    Close,
     Committer,
+    Dial,
+    HalfClose,
+    Place,
     ReceiverState,
+    Record,
+    Release,
+    Send,
     State,
+    Tell,
 )
 from wallaroo.connectors.tcp.pipe import (
     GREETING,

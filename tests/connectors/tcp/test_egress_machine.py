@@ -7,15 +7,6 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.connectors.tcp.machine_world import World
-from wallaroo.connectors.tcp.egress.actions import (
-    Close,
-    Dial,
-    HalfClose,
-    Place,
-    Release,
-    Send,
-    Tell,
-)
 from wallaroo.connectors.tcp.egress.ending import QUIET_S, STALLED_S
 from wallaroo.connectors.tcp.egress.machine import (
     ACK_POLL_S,
@@ -26,10 +17,17 @@ from wallaroo.connectors.tcp.egress.machine import (
 from wallaroo.connectors.tcp.egress.states import (
     COMMITTER,
     CONNECTION,
+    Close,
     Committer,
+    Dial,
     Event,
+    HalfClose,
+    Place,
     ReceiverState,
+    Release,
+    Send,
     State,
+    Tell,
     step,
 )
 from wallaroo.connectors.tcp.pipe import GREETING, OFFSET

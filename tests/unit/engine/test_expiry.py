@@ -29,8 +29,7 @@ from wallaroo.engine.stores.sorted_state import Groups
 from wallaroo.engine.stores.ttl_index import TTLIndex
 from wallaroo.engine.stores.ttl_state import TTLState
 from wallaroo.steps.times import TIME_LIMIT_NS
-from wallaroo.testing.local_runner.entries import MemoryEntries
-from wallaroo.testing.local_runner.runner import Input, LocalRunner
+from wallaroo.testing.local_runner.runner import Input, LocalRunner, MemoryEntries
 
 GROUPS = Groups(0, 4, 4)
 NOWHERE = Path("/nowhere")

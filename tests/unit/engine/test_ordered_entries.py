@@ -38,7 +38,7 @@ from wallaroo.engine.stores.sorted_state import (
 from wallaroo.errors import UserCodeError
 from wallaroo.steps.kinds import Computation
 from wallaroo.steps.windows.entries import Slot, pack_slot
-from wallaroo.testing.local_runner.entries import MemoryEntries
+from wallaroo.testing.local_runner.runner import MemoryEntries
 
 PANE = pack_slot(Slot(1, 0))
 GONE = b"cbuiltins\ngone\n."  # a pickle with a class that is not there

@@ -20,7 +20,7 @@ from wallaroo.sinks import (
     RedisSinkConfig,
     WebSocketSinkConfig,
 )
-from wallaroo.sinks.addresses import without_secrets
+from wallaroo.sinks.target_record import without_secrets
 from wallaroo.sources import RabbitMQSourceConfig, RedisSourceConfig, WebSocketSourceConfig
 
 DECODER = Json().decoder

@@ -16,7 +16,7 @@ from wallaroo.processes.killed_workers import killed, note_idle_deaths
 DAEMON = """
 import os, signal, sys
 from types import SimpleNamespace
-from wallaroo.processes.idle_workers import as_task, report_idle_deaths, idle_deaths
+from wallaroo.processes.killed_workers import as_task, report_idle_deaths, idle_deaths
 
 main = sys.modules["__main__"]
 main.__spec__ = SimpleNamespace(name="pyspark.daemon")

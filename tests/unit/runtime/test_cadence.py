@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wallaroo.runtime.batch.cadence import Cadence
+from wallaroo.runtime.batch.trigger import Cadence
 
 
 def committed(

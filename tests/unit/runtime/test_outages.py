@@ -16,7 +16,7 @@ from wallaroo.connectors.kafka.log import KafkaLog
 from wallaroo.errors import PeerError
 from wallaroo.runtime.lifecycle import observer
 from wallaroo.runtime.lifecycle.observer import Outage, Outages
-from wallaroo.runtime.lifecycle.process_usage import SAMPLE_S, ProcessUsage
+from wallaroo.runtime.lifecycle.watch import SAMPLE_S, ProcessUsage
 from wallaroo.sources.log import Head, Position
 
 BEGAN = 1_700_000_000.0  # 22:13:20 UTC

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from wallaroo.runtime.lifecycle.sink_waits import LOGGED_S, NAMED_S, REPEATED_S, Wait
+from wallaroo.runtime.lifecycle.sinks import LOGGED_S, NAMED_S, REPEATED_S, Wait
 from wallaroo.sinks.interface import SinkStatus
 
 BEGAN = 1_700_000_000.0  # 22:13:20 UTC

@@ -33,8 +33,7 @@ from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.runtime.standby import former_run as former_run_module
 from wallaroo.runtime.standby.following import Follower, Repeated
 from wallaroo.runtime.standby.former_run import TAKE_OVER_S, FormerRun, end_children
-from wallaroo.runtime.standby.leader_watch import LeaderWatch, Seen, Verdict
-from wallaroo.runtime.standby.waiting import Standby, Turn, owner_of
+from wallaroo.runtime.standby.waiting import LeaderWatch, Seen, Standby, Turn, Verdict, owner_of
 from wallaroo.state.checkpoint import open_checkpoint
 from wallaroo.state.log.commits import Commit, CommitLog, DeltaRef
 from wallaroo.state.log.delta import Entry, Origin, encode

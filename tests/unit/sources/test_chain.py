@@ -18,7 +18,7 @@ from wallaroo import aggregations
 from wallaroo.errors import CheckpointError, WallarooParameterError
 from wallaroo.options import RunOptions
 from wallaroo.runtime.batch import commit_protocol
-from wallaroo.runtime.batch.rate_limit import RateLimit
+from wallaroo.runtime.batch.pacing import RateLimit
 from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
 from wallaroo.sources import (

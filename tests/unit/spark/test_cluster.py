@@ -14,9 +14,9 @@ from wallaroo.engine.report import TaskReport
 from wallaroo.errors import PeerError
 from wallaroo.spark.cluster import cluster as module
 from wallaroo.spark.cluster.cluster import Cluster, Placement
-from wallaroo.spark.cluster.executors import ExecutorHost
 from wallaroo.spark.cluster.joining_hosts import HostProbe
 from wallaroo.spark.cluster.layout import MISPLACED
+from wallaroo.spark.cluster.membership import ExecutorHost
 
 JOB: Any = SimpleNamespace(tasks=2, state_level=0, committed=1)
 

@@ -22,7 +22,7 @@ from wallaroo.options import HostKind, RunOptions
 from wallaroo.spark.jvm import jvm_process, settings
 from wallaroo.spark.jvm.jvm import Jvm
 from wallaroo.spark.jvm.jvm_process import CONNECTION, JvmProcess, begin_jvm
-from wallaroo.spark.session.session import open_context
+from wallaroo.spark.session.host_session import open_context
 
 Eventually = Callable[..., Any]
 # says what it was given, then lives as long as its stdin is open

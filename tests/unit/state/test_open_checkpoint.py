@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from wallaroo.errors import CheckpointError, PeerError
-from wallaroo.state.checkpoint import FOLDERS, Checkpoint, open_checkpoint
+from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.log.commits import Commit
-from wallaroo.state.log.layout import READABLE, VERSION, read_identity
+from wallaroo.state.log.layout import FOLDERS, READABLE, VERSION, read_identity
 
 HOLD = """
 import pathlib, sys

@@ -10,7 +10,7 @@ TYPED = """
 import sys
 from dataclasses import dataclass
 import wallaroo
-from wallaroo.user_code.session import pack_session
+from wallaroo.user_code.references import pack_session
 from wallaroo.user_code.references import pickle_by_name
 
 LIMIT = 2
@@ -52,7 +52,7 @@ with open(sys.argv[1], "wb") as file:
 WORKER = """
 import pickle, sys
 from wallaroo.testing.local_runner.runner import LocalRunner
-from wallaroo.user_code.session import unpack_session
+from wallaroo.user_code.references import unpack_session
 
 content = open(sys.argv[1], "rb").read()
 size = int.from_bytes(content[:4], "big")

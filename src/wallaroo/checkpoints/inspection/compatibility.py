@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from wallaroo.checkpoints.inspection.holders import holders_of
-from wallaroo.checkpoints.inspection.outbox import may_wait
 from wallaroo.checkpoints.inspection.reader import CheckpointReader
 from wallaroo.checkpoints.inspection.trial import versions_in
+from wallaroo.connectors.tcp.progress import read_progress
 from wallaroo.dataflow.plan.json import (
     Comparison,
     Verdict,
@@ -42,12 +42,30 @@ from wallaroo.dataflow.plan.schemas import (
     with_evolution,
 )
 from wallaroo.dataflow.plan.timing import with_uses_marked
+from wallaroo.durable.commit_id import NO_BATCH, CommitHistory
 from wallaroo.durable.whole_file import remove_unfinished
 from wallaroo.errors import CheckpointError, PeerError
+from wallaroo.sinks.target_record import last_left
 from wallaroo.state.checkpoint import Checkpoint
 from wallaroo.state.log.commits import CommitLog
 from wallaroo.state.log.layout import FORMAT, OUTBOX, PLAN, read_plan, with_checksum
 from wallaroo.state.log.storage import LocalStorage
+
+
+def may_wait(outbox: Path, history: CommitHistory) -> bool:
+    """Return whether committed output may wait in the outbox or in the sink's commits."""
+    try:
+        progress = read_progress(outbox)
+    except CheckpointError:
+        return True
+    left = last_left(outbox)
+    newest = progress.released_batch if progress else left.batch if left else NO_BATCH
+    listed = (int(file.stem) for file in (outbox / "pending").glob("*.json"))
+    named = (
+        commit.batch for commit, tokens in history.outputs_after(newest) if any(map(bool, tokens))
+    )
+    return any(batch > newest for batch in (*listed, *named))
+
 
 NO_COMMIT = "Nothing is committed yet, so any application may begin here."
 NO_PLAN = f"There is no {PLAN} beside it, so nothing can be compared."

@@ -15,14 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from wallaroo.checkpoints.inspection.keyed import (
-    PIECE_KINDS,
-    Part,
-    StoredEntry,
-    is_slot,
-    rows_of,
-    sides_of,
-)
+from wallaroo.checkpoints.inspection import keyed
 from wallaroo.checkpoints.inspection.values import DecodedValue, Packed, load_safely, plain, show
 from wallaroo.dataflow.plan.join_sides import SIDES
 from wallaroo.engine.blocks.keys import Key
@@ -30,8 +23,7 @@ from wallaroo.errors import CheckpointError
 from wallaroo.state.log.layout import PLAN, read_plan
 from wallaroo.steps.joins.pair_entries import side_and_time
 from wallaroo.steps.windows.entries import AT_END, Slot, unpack_slot
-from wallaroo.steps.windows.grid import Grid
-from wallaroo.steps.windows.panes import PANE
+from wallaroo.steps.windows.panes import PANE, Grid
 from wallaroo.steps.windows.range_machine import SPANS
 from wallaroo.steps.windows.spec import (
     CountWindowSpec,
@@ -75,7 +67,7 @@ class StepForms:
         specs = {name: windows_in(noted) for name, noted in classes.items()}
         return StepForms(kinds, {name: spec for name, spec in specs.items() if spec is not None})
 
-    def show(self, entry: StoredEntry, loads: Loads = load_safely) -> DecodedValue:
+    def show(self, entry: keyed.StoredEntry, loads: Loads = load_safely) -> DecodedValue:
         """Return everything that a step keeps for a key as JSON."""
         if not entry.parts:
             return show(loads(entry.raw))
@@ -90,7 +82,7 @@ class StepForms:
         )
 
     def _shown_or_raw(
-        self, entry: StoredEntry, kind: str, part: Part, loads: Loads
+        self, entry: keyed.StoredEntry, kind: str, part: keyed.Part, loads: Loads
     ) -> dict[str, list[Form]]:
         try:
             return self._form_of(entry, kind, part, loads)
@@ -98,18 +90,18 @@ class StepForms:
             return {"entries": [{"name": plain(part.sub), "value": _value(loads(part.raw))}]}
 
     def _form_of(
-        self, entry: StoredEntry, kind: str, part: Part, loads: Loads
+        self, entry: keyed.StoredEntry, kind: str, part: keyed.Part, loads: Loads
     ) -> dict[str, list[Form]]:
         if isinstance(part.sub, tuple):
             return {"timers": [_timer(_CLOCKS[str(part.sub[0])], *loads(part.raw))]}
-        if kind in PAIR_KINDS and isinstance(part.sub, bytes) and not is_slot(part.sub):
+        if kind in PAIR_KINDS and isinstance(part.sub, bytes) and not keyed.is_slot(part.sub):
             return _waiting(part.sub, loads(part.raw), loads)
-        if not is_slot(part.sub):
+        if not keyed.is_slot(part.sub):
             raise ValueError("the entry is none of windows, joins or timers")
         assert isinstance(part.sub, bytes)
         slot = unpack_slot(part.sub)
-        if kind in PIECE_KINDS and rows_of(part.sub, part.raw) is not None:
-            return _rows(kind, entry.key, sides_of(_loaded(loads, part.raw)))
+        if kind in keyed.PIECE_KINDS and keyed.rows_of(part.sub, part.raw) is not None:
+            return _rows(kind, entry.key, keyed.sides_of(_loaded(loads, part.raw)))
         value = loads(part.raw)
         spec = self.windows.get(entry.step)
         if isinstance(spec, RangeWindowSpec):

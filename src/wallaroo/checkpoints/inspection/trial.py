@@ -1,4 +1,4 @@
-"""Trial of an application's classes on every stored object; nothing is written.
+"""Trial of classes and dtypes on every stored object; nothing is written.
 
 Objects are states, accumulators, and entries with events that wait.
 """
@@ -14,9 +14,11 @@ from wallaroo.checkpoints.inspection.keyed import PIECE_KINDS, step_of
 from wallaroo.checkpoints.inspection.reader import CheckpointReader
 from wallaroo.dataflow.plan.model import PANES, Plan
 from wallaroo.dataflow.plan.schemas import evolving_steps
+from wallaroo.dataflow.plan.timing import steps_with_layout
 from wallaroo.engine.blocks.keys import decode_key
 from wallaroo.engine.blocks.ordered_keys import split_entry, split_pane
 from wallaroo.engine.blocks.packing import Packing, packing_of
+from wallaroo.engine.levels.stages import row_reader
 from wallaroo.engine.stores.evolution import evolving, lacking, lacking_all, stored_version
 from wallaroo.engine.stores.last_use import without_last_use
 from wallaroo.engine.stores.sorted_state import ENTRIES
@@ -159,3 +161,33 @@ def try_state(root: Path, plan: Plan, progress: Progress = lambda count: None) -
     trials = {name: trier.trial for name, trier in of_entries.items()}
     trials |= {name: trier.trial for name, trier in triers.items()}
     return [trials[name] for name in steps if name in trials]
+
+
+def try_rows(root: Path, plan: Plan) -> list[Trial]:
+    """Read every stored row of the newest commit as a run of the plan would.
+
+    Raises CheckpointError if the checkpoint cannot be read.
+    """
+    steps = steps_with_layout(plan)
+    if not steps:
+        return []
+    state = CheckpointReader(root).at()
+    packing = packing_of(plan.serializer)
+    readers = {
+        name: row_reader(step.layout, packing)
+        for name, step in steps.items()
+        if name in state.commit.steps
+    }
+    trials = {name: Trial(name) for name in readers}
+    for group in range(state.groups):
+        for (name, key), raw in state.group(group).items():
+            if name not in trials:
+                continue
+            trial = trials[name]
+            try:
+                is_whole = readers[name](raw)
+                trial.as_stored += is_whole
+                trial.filled += not is_whole
+            except Exception as error:  # noqa: BLE001  # also that of the application's serializer
+                note_failure(trial, f"key {decode_key(key)!r}", error)
+    return list(trials.values())

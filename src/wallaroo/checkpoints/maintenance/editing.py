@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import json
 import pickle
+import time
+import uuid
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from wallaroo.checkpoints.inspection.keyed import PIECE_KINDS, step_of
 from wallaroo.checkpoints.inspection.reader import CheckpointReader, StateAt
 from wallaroo.checkpoints.inspection.values import load_safely
-from wallaroo.checkpoints.maintenance.edit_commit import publish_edit, write_delta
 from wallaroo.dataflow.plan.json import renamed
 from wallaroo.dataflow.plan.model import ENTRY_KINDS, PANES
 from wallaroo.engine.blocks.keys import Key, encode_key
@@ -26,10 +28,61 @@ from wallaroo.engine.stores.sorted_state import ENTRIES, EXPIRY
 from wallaroo.errors import CheckpointError
 from wallaroo.instrumentation.faults import fault_point
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
-from wallaroo.state.log.commits import Commit
-from wallaroo.state.log.delta import Entry
-from wallaroo.state.log.layout import PLAN, read_identity, read_plan, with_checksum
+from wallaroo.state.log.commits import Commit, DeltaRef
+from wallaroo.state.log.delta import Entry, Origin, encode
+from wallaroo.state.log.layout import DELTAS, PLAN, read_identity, read_plan, with_checksum
 from wallaroo.steps.windows.entries import SLOT_BYTES
+
+
+def number_after(last: Commit | None) -> int:
+    return 0 if last is None else last.batch + 1
+
+
+def write_delta(
+    checkpoint: Checkpoint, last: Commit | None, groups: Mapping[int, list[Entry]], key_groups: int
+) -> DeltaRef:
+    """Write entries by key group as the delta of the commit after ``last``."""
+    batch = number_after(last)
+    file = f"{DELTAS}/{batch}.edit.{uuid.uuid4().hex[:12]}.delta"
+    content, digest = encode(Origin(checkpoint.id, batch, file), groups)
+    checkpoint.storage.publish(file, content)
+    count = sum(map(len, groups.values()))
+    return DeltaRef(file, 0, key_groups, len(content), count, digest)
+
+
+def publish_edit(
+    checkpoint: Checkpoint,
+    last: Commit | None,
+    steps: tuple[str, ...],
+    what: str,
+    deltas: tuple[DeltaRef, ...] = (),
+) -> int:
+    """Publish an edit after the commit ``last``, described by ``what``; return its number."""
+    batch = number_after(last)
+    kept: dict[str, Any] = {"offsets": {}}
+    if last is not None:
+        kept = {
+            "offsets": last.offsets,
+            "snapshots": last.snapshots,
+            "sinks": last.sinks,
+            "parent": last.id,
+            "watermarks": last.watermarks,
+            "edits": (last.emitted.batch, last.emitted.id),
+        }
+    checkpoint.commits.publish(
+        Commit(
+            batch=batch,
+            deltas=deltas,
+            steps=steps,
+            time_ms=time.time_ns() // 1_000_000,
+            checkpoint=checkpoint.id,
+            id=uuid.uuid4().hex,
+            edit=what,
+            **kept,
+        )
+    )
+    return batch
+
 
 # returns the entries to remove, by key group, from the current state
 Choose = Callable[[StateAt], dict[int, list[Entry]]]

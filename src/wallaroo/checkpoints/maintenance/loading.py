@@ -18,7 +18,7 @@ import msgspec
 
 from wallaroo.checkpoints.inspection.compatibility import check_compatibility, planned_key_groups
 from wallaroo.checkpoints.inspection.reader import CheckpointReader
-from wallaroo.checkpoints.maintenance.edit_commit import publish_edit, write_delta
+from wallaroo.checkpoints.maintenance.editing import publish_edit, write_delta
 from wallaroo.dataflow.plan.model import Plan
 from wallaroo.dataflow.plan.schemas import evolving_steps
 from wallaroo.engine.blocks.keys import Key, encode_key, group_of, normalize_key

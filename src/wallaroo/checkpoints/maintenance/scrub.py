@@ -15,8 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from wallaroo.checkpoints.maintenance.check_log import damaged_groups
-from wallaroo.checkpoints.maintenance.survey import refs_of, sentence
+from wallaroo.checkpoints.maintenance.check_log import damaged_groups, refs_of, sentence
 from wallaroo.errors import CheckpointError
 from wallaroo.state.log.commits import Commit, DeltaRef, SnapshotRef
 

@@ -15,15 +15,17 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from wallaroo.checkpoints.savepoints.manifest import (
+from wallaroo.checkpoints.savepoints.picture import OpenFile, Picture, take_picture
+from wallaroo.checkpoints.savepoints.places import (
     BLOCK_BYTES,
     Manifest,
+    Report,
     SavedFile,
     blocks_of,
     measured,
+    require_free,
+    upload,
 )
-from wallaroo.checkpoints.savepoints.picture import OpenFile, Picture, take_picture
-from wallaroo.checkpoints.savepoints.places import Report, require_free, upload
 from wallaroo.durable.folders import is_store_url, make_private
 from wallaroo.durable.scratch import make_scratch, sweep_dead
 from wallaroo.durable.slots import write_slots

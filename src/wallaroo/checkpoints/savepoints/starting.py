@@ -35,22 +35,9 @@ from wallaroo.errors import CheckpointError, InUseError, PeerError
 from wallaroo.instrumentation.faults import fault_point
 from wallaroo.spool.format import pack_head, unpack_head
 from wallaroo.state.checkpoint import BEFORE_FORMAT
+from wallaroo.state.log import layout
 from wallaroo.state.log.commit_segments import encode_segment
 from wallaroo.state.log.commits import Commit, CommitLog
-from wallaroo.state.log.layout import (
-    COMMITS,
-    FOLDERS,
-    FORMAT,
-    LOCK,
-    ORIGIN,
-    OUTBOX,
-    PLAN,
-    SPOOL,
-    VERSION,
-    read_identity,
-    read_plan,
-    with_checksum,
-)
 from wallaroo.state.log.line import CommitFile
 from wallaroo.state.log.owners import owner_words
 from wallaroo.state.log.storage import LocalStorage
@@ -63,13 +50,7 @@ FORK_NAME_LENGTH = 8
 
 
 def begin_from(
-    savepoint: str,
-    root: Path,
-    url: str,
-    plan: Plan,
-    *,
-    is_fork: bool,
-    allow_incompatible: bool,
+    savepoint: str, root: Path, url: str, plan: Plan, *, is_fork: bool, allow_incompatible: bool
 ) -> str:
     """Begin the checkpoint in ``root``, or that of which it is the cache, from a savepoint.
 
@@ -94,7 +75,7 @@ def begin_from(
 def fork_of(root: Path) -> str:
     """Return the name of the fork that a checkpoint is; empty if it is none."""
     try:
-        return str(json.loads((root / ORIGIN).read_bytes())["fork"])
+        return str(json.loads((root / layout.ORIGIN).read_bytes())["fork"])
     except (FileNotFoundError, NotADirectoryError):
         return ""
 
@@ -102,7 +83,7 @@ def fork_of(root: Path) -> str:
 @contextlib.contextmanager
 def _locked(root: Path) -> Iterator[None]:
     try:
-        descriptor = lock_file(root / LOCK, owner_words())
+        descriptor = lock_file(root / layout.LOCK, owner_words())
     except LockedError as error:
         raise InUseError(
             f"checkpoint {root} is in use by {error.holder or 'another process'}. Start from the "
@@ -121,10 +102,10 @@ def _has_begun(root: Path, url: str, place: str) -> bool:
         if not stored.look():
             return False
         note = stored.origin
-    elif not (root / FORMAT).exists():
+    elif not (root / layout.FORMAT).exists():
         return False
     else:
-        path = root / ORIGIN
+        path = root / layout.ORIGIN
         note = path.read_bytes() if path.exists() else b""
     if note and json.loads(note)["savepoint"] == place:
         return True
@@ -146,13 +127,15 @@ def _begun(
     require_compatible(copy, plan, allow_incompatible, name=f"savepoint {place}")
     fork = _forked(copy) if is_fork else ""
     note = json.dumps({"savepoint": place, "fork": fork}).encode()
-    write_whole(copy / ORIGIN, note, is_durable=True, points="savepoint")
+    write_whole(copy / layout.ORIGIN, note, is_durable=True, points="savepoint")
     if url:
-        identity = read_identity(copy)
-        _moved(copy, root, (SPOOL, FORMAT))  # the rest of the cache is read from the store
+        identity = layout.read_identity(copy)
+        _moved(
+            copy, root, (layout.SPOOL, layout.FORMAT)
+        )  # the rest of the cache is read from the store
         _begin_log(copy, url, identity)
     else:
-        _moved(copy, root, (*FOLDERS, PLAN, ORIGIN, FORMAT))
+        _moved(copy, root, (*layout.FOLDERS, layout.PLAN, layout.ORIGIN, layout.FORMAT))
     shutil.rmtree(copy)
     kind = f"fork {fork} of" if fork else "continuing"
     return f"{kind} savepoint {place}: commit {manifest.commit}, {manifest.size:,} bytes"
@@ -167,7 +150,7 @@ def _clear(root: Path, url: str) -> None:
             f"folder."
         )
     (root / COPY).mkdir(exist_ok=True)  # marks the rest as ours while it is removed
-    for name in (SPOOL,) if url else (*FOLDERS, PLAN, ORIGIN):
+    for name in (layout.SPOOL,) if url else (*layout.FOLDERS, layout.PLAN, layout.ORIGIN):
         path = root / name
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     shutil.rmtree(root / COPY)
@@ -197,7 +180,7 @@ def _commits(copy: Path) -> list[Commit]:
 def require_sources(copy: Path, plan: Plan) -> None:
     """Raise CheckpointError for sources that only one application may read."""
     try:
-        before = json.loads(read_plan(copy))["sources"]
+        before = json.loads(layout.read_plan(copy))["sources"]
     except (OSError, ValueError, KeyError):
         return
     for source in plan.sources:
@@ -213,12 +196,12 @@ def require_sources(copy: Path, plan: Plan) -> None:
 def _forget_sinks(copy: Path) -> None:
     """Remove the sinks from a copy's plan: their output belongs to the original."""
     try:
-        plan = json.loads(read_plan(copy))
+        plan = json.loads(layout.read_plan(copy))
     except (OSError, ValueError):  # then no plan is compared
         return
     write_whole(
-        copy / PLAN,
-        with_checksum(json.dumps({**plan, "sinks": {}})),
+        copy / layout.PLAN,
+        layout.with_checksum(json.dumps({**plan, "sinks": {}})),
         is_durable=True,
         points="savepoint",
     )
@@ -236,16 +219,16 @@ def _forked(copy: Path) -> str:
         outputs={},
         edits=None,
     )
-    for name in (COMMITS, OUTBOX):
+    for name in (layout.COMMITS, layout.OUTBOX):
         shutil.rmtree(copy / name, ignore_errors=True)
-    make_private(copy / COMMITS)
+    make_private(copy / layout.COMMITS)
     storage = LocalStorage(str(copy), True)
     file = CommitFile(last.batch, 0, is_segment=True)
     storage.publish(file.name, encode_segment([last]))
-    for head in copy.glob(f"{SPOOL}/*/head"):
+    for head in copy.glob(f"{layout.SPOOL}/*/head"):
         _identify_spool(head, identity)
-    content = json.dumps({"version": VERSION, "id": identity})
-    storage.publish(FORMAT, with_checksum(content))
+    content = json.dumps({"version": layout.VERSION, "id": identity})
+    storage.publish(layout.FORMAT, layout.with_checksum(content))
     return identity[:FORK_NAME_LENGTH]
 
 

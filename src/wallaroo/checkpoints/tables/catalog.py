@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from wallaroo.checkpoints.inspection.outbox import may_wait
+from wallaroo.checkpoints.inspection.compatibility import may_wait
 from wallaroo.checkpoints.inspection.reader import CheckpointReader
 from wallaroo.checkpoints.tables.columns import batch_of, columns_of
 from wallaroo.dataflow.plan.model import DEAD_LETTERS

@@ -102,10 +102,7 @@ def _opaque_row(value: OpaqueObject) -> Row | None:
 
 
 def batches(
-    state: StateAt,
-    step: str,
-    loads: Loads = load_safely,
-    groups: Iterable[int] | None = None,
+    state: StateAt, step: str, loads: Loads = load_safely, groups: Iterable[int] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a step by key group; columns have the type of the group's values."""
     for group in range(state.groups) if groups is None else groups:

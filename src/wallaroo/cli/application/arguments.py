@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from wallaroo.cli.application.loading import import_application
-from wallaroo.cli.terminal.options import add_application
-from wallaroo.cli.terminal.parser import CommandParser
+from wallaroo.cli.terminal.parser import CommandParser, add_application
 from wallaroo.errors import PipelineError, Problem, WallarooError
 
 NEAR_ENOUGH = 0.8  # difflib's ratio: --chekpoint is --checkpoint, and --config is not --conf

@@ -25,12 +25,7 @@ from wallaroo.cli.application.arguments import EPILOG, add_app, split_args, trai
 from wallaroo.cli.application.loading import load_application
 from wallaroo.cli.dev.feeders import ThreadFeeders
 from wallaroo.cli.dev.trial import trial
-from wallaroo.cli.run.arguments import (
-    UNTIL_NOW,
-    add_options,
-    check_until_now,
-    status_address,
-)
+from wallaroo.cli.run.arguments import UNTIL_NOW, add_options, check_until_now, status_address
 from wallaroo.cli.terminal.call_chain import call_chain
 from wallaroo.errors import WallarooError
 from wallaroo.options import RunHandle, RunOptions

@@ -96,11 +96,7 @@ def _run_and_write(target: Path) -> None:
         with tempfile.TemporaryDirectory(prefix="wallaroo-") as folder:
             application = small_application(Path(folder))
             with wallaroo.run(
-                application,
-                master="local[2]",
-                host=host,
-                spark_conf=(option,),
-                status_address=None,
+                application, master="local[2]", host=host, spark_conf=(option,), status_address=None
             ) as run:
                 run.wait(RUN_S)
     wait_for_exit(WRITE_S)

@@ -18,20 +18,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from wallaroo.cli.application import targets
 from wallaroo.cli.application.arguments import trailing_parser
-from wallaroo.cli.application.targets import (
-    SEVERAL,
-    Target,
-    as_target,
-    is_place,
-    only_one,
-    target_of,
+from wallaroo.cli.profile.figures import (
+    Details,
+    Figures,
+    ProcessFigures,
+    cpu_s,
+    figures_between,
+    processes,
 )
-from wallaroo.cli.profile.figures import Details, Figures, figures_between
 from wallaroo.cli.profile.flame import FlameGraph, find_program
-from wallaroo.cli.profile.processes import ProcessFigures, cpu_s, processes
 from wallaroo.cli.terminal.formatting import print_table, size
-from wallaroo.cli.terminal.options import whole
+from wallaroo.cli.terminal.parser import whole
 from wallaroo.errors import PeerError, PipelineError, Problem
 from wallaroo.monitoring.metrics.status import RunState
 from wallaroo.monitoring.status_api.discovery import running
@@ -88,17 +87,17 @@ def profile_command(arguments: argparse.Namespace) -> int:
     options, others = own.parse_known_args(arguments.rest, given)
     if options.flame is not None:
         find_program()  # before anything is started
-    if where is not None and not is_place(where):
+    if where is not None and not targets.is_place(where):
         with _run_for_it(where, others) as target:
             return _profile(target, options)
     if others:
         what = f"{' '.join(others)}: a running application takes no options."
         raise PipelineError(Problem("wallaroo profile", "", what, "Leave them out."))
-    found = target_of(where) if where is not None else only_one("profile")
-    return SEVERAL if found is None else _profile(found, options)
+    found = targets.target_of(where) if where is not None else targets.only_one("profile")
+    return targets.SEVERAL if found is None else _profile(found, options)
 
 
-def _profile(target: Target, options: argparse.Namespace) -> int:
+def _profile(target: targets.Target, options: argparse.Namespace) -> int:
     print(f"wallaroo: profiling for {options.seconds} s", file=sys.stderr, flush=True)
     flame = _flame_graph(target, options)
     before = _details(target)
@@ -118,7 +117,7 @@ def _profile(target: Target, options: argparse.Namespace) -> int:
     return 0
 
 
-def _flame_graph(target: Target, options: argparse.Namespace) -> FlameGraph | None:
+def _flame_graph(target: targets.Target, options: argparse.Namespace) -> FlameGraph | None:
     if options.flame is None:
         return None
     if target.pid is None:
@@ -128,12 +127,12 @@ def _flame_graph(target: Target, options: argparse.Namespace) -> FlameGraph | No
     return FlameGraph(target.pid, options.seconds, options.flame)
 
 
-def _details(target: Target) -> Details:
+def _details(target: targets.Target) -> Details:
     found: Details = json.loads(target.ask("/details").body)
     return found
 
 
-def _wait(target: Target, until: float, before: Details) -> Details:
+def _wait(target: targets.Target, until: float, before: Details) -> Details:
     """Return the figures at ``until``, or the last ones if the application ends earlier."""
     latest = before
     while time.monotonic() < until:
@@ -149,7 +148,7 @@ def _wait(target: Target, until: float, before: Details) -> Details:
 
 
 @contextlib.contextmanager
-def _run_for_it(app: str, others: list[str]) -> Iterator[Target]:
+def _run_for_it(app: str, others: list[str]) -> Iterator[targets.Target]:
     command = [sys.executable, "-m", "wallaroo", "run", "--no-live", app, *others]
     run = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
@@ -163,7 +162,7 @@ def _run_for_it(app: str, others: list[str]) -> Iterator[Target]:
             run.kill()
 
 
-def _started(run: subprocess.Popen[bytes]) -> Target:
+def _started(run: subprocess.Popen[bytes]) -> targets.Target:
     """Wait until the run processes batches, and return it as a target."""
     deadline = time.monotonic() + START_S_MAX
     while time.monotonic() < deadline:
@@ -173,7 +172,7 @@ def _started(run: subprocess.Popen[bytes]) -> Target:
                 "profile it while it runs."
             )
         for record in running():
-            target = as_target(record)
+            target = targets.as_target(record)
             with contextlib.suppress(PeerError):
                 if record.pid == run.pid and _is_running(target):
                     return target
@@ -181,7 +180,7 @@ def _started(run: subprocess.Popen[bytes]) -> Target:
     raise PeerError(f"the application did not start within {START_S_MAX:.0f} s.")
 
 
-def _is_running(target: Target) -> bool:
+def _is_running(target: targets.Target) -> bool:
     status = json.loads(target.ask("/status").body)
     return bool(status["state"] == RunState.RUNNING)
 

@@ -15,14 +15,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from wallaroo.cli.receive.receiver import FORMS, OutputTotals, Receiver, listen_address
-from wallaroo.cli.terminal.kafka_address import (
-    SCHEME,
-    add_kafka_options,
-    is_kafka,
-    kafka_address,
-)
-from wallaroo.cli.terminal.options import add_header
-from wallaroo.cli.terminal.parser import EXIT_USAGE
+from wallaroo.cli.terminal.kafka_address import SCHEME, add_kafka_options, is_kafka, kafka_address
+from wallaroo.cli.terminal.parser import EXIT_USAGE, add_header
 from wallaroo.errors import PeerError, PipelineError, WallarooError, optional_library
 
 OUT_BUFFER_BYTES = 1 << 20

@@ -15,13 +15,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError
 from wallaroo.cli.receive.receiver import OutputTotals
 from wallaroo.cli.send.kafka import partitions_of
 from wallaroo.cli.terminal.kafka_address import KafkaAddress
-from wallaroo.connectors.kafka.client import (
-    EVENTS_MAX,
-    is_transient,
-    open_consumer,
-    sentence,
-    topic_partition,
-)
+from wallaroo.connectors.kafka import client
 from wallaroo.errors import PeerError
 
 RECORDS_MAX = 1000  # per poll
@@ -35,9 +29,9 @@ class TopicReader:
 
     def __init__(self, address: KafkaAddress, *, from_end: bool):
         self._address = address
-        events: deque[KafkaError] = deque(maxlen=EVENTS_MAX)
+        events: deque[KafkaError] = deque(maxlen=client.EVENTS_MAX)
         options = {**address.options, "error_cb": events.append}
-        self._consumer: Any = open_consumer(
+        self._consumer: Any = client.open_consumer(
             address.brokers, options, isolation="read_committed", reset="earliest"
         )
         try:
@@ -48,7 +42,7 @@ class TopicReader:
         start = OFFSET_END if from_end else OFFSET_BEGINNING
         topic = address.topic
         self._consumer.assign(
-            [topic_partition(topic, number, start) for number in self._partitions]
+            [client.topic_partition(topic, number, start) for number in self._partitions]
         )
         self._at_end: set[int] = set()
 
@@ -67,8 +61,8 @@ class TopicReader:
                 records.append(message)
             elif error.code() == KafkaError._PARTITION_EOF:
                 self._at_end.add(message.partition())
-            elif not is_transient(error):
-                raise PeerError(f"{self._address}: {sentence(error)}.")
+            elif not client.is_transient(error):
+                raise PeerError(f"{self._address}: {client.sentence(error)}.")
         return records
 
     def close(self) -> None:

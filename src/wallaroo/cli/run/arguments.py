@@ -6,6 +6,7 @@ Where it runs: driver.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import math
 import os
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from wallaroo.api.application import Application
-from wallaroo.cli.terminal.options import seconds, whole
+from wallaroo.cli.terminal.parser import seconds, whole
 from wallaroo.dataflow.plan.model import KEY_GROUPS_DEFAULT
 from wallaroo.durable.folders import is_store_url
 from wallaroo.durable.levels import Durability
@@ -481,38 +482,23 @@ def _run_options(
     durability: Durability | None,
     source_durability: tuple[tuple[str, Durability], ...],
 ) -> RunOptions:
-    return RunOptions(
-        master=options.master,
-        checkpoint=options.checkpoint,
-        is_fresh=options.fresh,
-        is_taking_over=options.take_over,
-        from_savepoint=options.from_savepoint,
-        is_fork=options.fork,
-        standby_after_s=options.standby_after if options.standby else None,
-        tasks=options.tasks,
-        min_workers=options.min_workers,
-        replicas=options.replicas,
-        batch_time_s=options.batch_time,
-        speed=options.speed,
-        rate_limit=options.rate_limit,
-        until_now=options.until_now,
-        latency=options.latency,
-        host=options.host,
-        log_level=options.log_level,
-        app_log_level=options.app_log_level,
-        key_groups=options.key_groups,
-        durability=durability,
-        source_durability=source_durability,
-        replica=options.replica,
-        replica_key=options.replica_key,
-        ingress_listen=options.ingress_listen,
-        retain_commits=options.retain_commits,
-        allow_incompatible=options.allow_incompatible,
-        ack_ports=tuple(options.acknowledged),
-        spark_conf=tuple(options.conf),
-        status_address=options.status,
-        status_token=options.status_token,
-        status_tls=_tls(options.status_cert, options.status_key, "--status-cert and --status-key"),
-        tls=_tls(options.tls_cert, options.tls_key, "--tls-cert and --tls-key"),
-        module_paths=(str(Path(options.app).resolve().parent),),
-    )
+    names = {field.name for field in dataclasses.fields(RunOptions)}
+    same: dict[str, Any] = {name: value for name, value in vars(options).items() if name in names}
+    differing: dict[str, Any] = {
+        "is_fresh": options.fresh,
+        "is_taking_over": options.take_over,
+        "is_fork": options.fork,
+        "standby_after_s": options.standby_after if options.standby else None,
+        "batch_time_s": options.batch_time,
+        "durability": durability,
+        "source_durability": source_durability,
+        "ack_ports": tuple(options.acknowledged),
+        "spark_conf": tuple(options.conf),
+        "status_address": options.status,
+        "status_tls": _tls(
+            options.status_cert, options.status_key, "--status-cert and --status-key"
+        ),
+        "tls": _tls(options.tls_cert, options.tls_key, "--tls-cert and --tls-key"),
+        "module_paths": (str(Path(options.app).resolve().parent),),
+    }
+    return RunOptions(**(same | differing))

@@ -14,19 +14,21 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, Self
 
 from wallaroo.api.application import Application
 from wallaroo.cli.application.arguments import EPILOG, add_app, split_args, trailing_parser
 from wallaroo.cli.application.loading import load_application
 from wallaroo.cli.run.arguments import add_options, check_until_now, run_options
-from wallaroo.cli.run.signals import StopSignals
 from wallaroo.cli.run.text import summary
 from wallaroo.cli.run.views import RunView, choose_view, may_be_live
 from wallaroo.cli.terminal.formatting import duration
@@ -35,9 +37,50 @@ from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.monitoring.metrics.status import RunState, RunStatus
 from wallaroo.options import RunHandle
 from wallaroo.processes import console
+from wallaroo.processes.console import Entry, Form, as_json, dated, of_record, plain
 from wallaroo.processes.environment import load_packages
-from wallaroo.processes.log_entry import Entry, Form, as_json, dated, of_record, plain
 from wallaroo.runner import launch
+
+_INTERRUPTED = 130  # the exit code by shell convention for a process that Ctrl-C ended
+
+
+class StopSignals:
+    """A counter of SIGINT and SIGTERM.
+
+    The second signal calls ``at_second`` and ends the process.
+
+    A handler only counts. The watching loop acts on the first signal, outside of the handler, so
+    that ``stop`` never waits for a lock the interrupted code holds. The second ends the process at
+    once with 130; commits stay as they are.
+    """
+
+    def __init__(self, at_second: Callable[[], None]) -> None:
+        self.count = 0
+        self._at_second = at_second
+        self._previous: dict[signal.Signals, Any] = {}
+
+    def install(self) -> None:
+        """Install the handler, or reinstall it if it was replaced."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            previous = signal.signal(number, self._handle)
+            self._previous.setdefault(number, previous)
+
+    def __enter__(self) -> Self:
+        self.install()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for number, previous in self._previous.items():
+            signal.signal(number, previous)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.count += 1
+        if self.count >= 2:
+            try:
+                self._at_second()
+            finally:
+                os._exit(_INTERRUPTED)
+
 
 POLL_S = 0.5  # between two updates of the table and checks for signals
 STARTING_POLL_S = 0.1  # while the run starts: phases are timed by polling
@@ -49,10 +92,7 @@ Start = Callable[[Application, argparse.Namespace], RunHandle]
 
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
-        "run",
-        help="run an application",
-        description="Run an application on Spark.",
-        epilog=EPILOG,
+        "run", help="run an application", description="Run an application on Spark.", epilog=EPILOG
     )
     add_app(parser, add_options)
     parser.set_defaults(handler=run_command)

@@ -12,16 +12,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from wallaroo.cli.run.text import (
-    backlog,
-    checkpoint_words,
-    held_words,
-    ingress_lines,
-    killed_words,
-    lag_lines,
-    process_lines,
-    source_note,
-)
+from wallaroo.cli.run import text
 from wallaroo.cli.terminal.formatting import (
     counted,
     duration,
@@ -76,20 +67,20 @@ def live_table(
     parts += [Text(f" state of {each.words}") for each in status.upgrades if not each.is_done]
     if len(status.workers) >= workers_from:
         parts.append(_workers(status.workers, workers_shown))
-    parts += [Text(f" {line}") for line in lag_lines(status, LAGS_SHOWN)]
+    parts += [Text(f" {line}") for line in text.lag_lines(status, LAGS_SHOWN)]
     if workers_from == 1:
-        parts += [Text(f" {line}") for line in process_lines(status)]
-    if held := held_words(status):
+        parts += [Text(f" {line}") for line in text.process_lines(status)]
+    if held := text.held_words(status):
         parts.append(Text(f" {held}"))
     parts += [Text(f" {note}", style="yellow") for note in notes(status)]
     if status.workers_killed:
-        parts.append(Text(f" {killed_words(status)}", style="yellow"))
+        parts.append(Text(f" {text.killed_words(status)}", style="yellow"))
     if status.moved:
         parts.append(Text(f" {status.moved}"))
-    parts += [Text(f" {line}") for line in ingress_lines(status)]
+    parts += [Text(f" {line}") for line in text.ingress_lines(status)]
     if status.waiting_for:
         parts.append(Text(f" waiting for {status.waiting_for}", style="yellow"))
-    parts.append(Text(f" checkpoint {checkpoint_words(status)}", style="dim"))
+    parts.append(Text(f" checkpoint {text.checkpoint_words(status)}", style="dim"))
     if status.dashboard:
         hint = "`wallaroo status --link`: with its token"
         parts.append(Text(f" dashboard {status.dashboard} ({hint})", style="dim"))
@@ -110,7 +101,7 @@ def _headline(status: RunStatus) -> Text:
 
 
 def _rates(status: RunStatus) -> RenderableType:
-    events, size_bytes = backlog(status)
+    events, size_bytes = text.backlog(status)
     row: Row = {
         "in/s": f"{status.events_in_per_s:,.0f}",
         "done/s": f"{status.events_done_per_s:,.0f}",
@@ -132,7 +123,7 @@ def _sources(sources: tuple[SourceStatus, ...]) -> RenderableType:
             "done": f"{source.events_done:,}",
             "backlog": f"{source.backlog_events:,}",
             **({"watermark": _watermark(source.time)} if source.time is not None else {}),
-            "": Text(source_note(source), style="yellow"),
+            "": Text(text.source_note(source), style="yellow"),
         }
         for source in sources
     ]

@@ -132,7 +132,7 @@ def log_line(status: RunStatus) -> str:
     events, size_bytes = backlog(status)
     facts = [
         f"{status.application} {status.state}{f': {status.doing}' if status.doing else ''} "
-        f"{duration(status.elapsed_s)}",
+        f"{duration(status.elapsed_s)}"
     ]
     if status.standby is not None:
         return f"{status.application} {status.standby.words}"

@@ -15,12 +15,12 @@ import sys
 import time
 from typing import Any, Protocol, Self, TextIO, cast
 
-from wallaroo.cli.run.lines_above import LinesAbove
+from wallaroo.cli.run.live_view import LinesAbove
 from wallaroo.cli.run.text import log_facts, log_line
 from wallaroo.monitoring.metrics.status import RunStatus
 from wallaroo.monitoring.status_api.figures import late_words
 from wallaroo.processes import console
-from wallaroo.processes.log_entry import Entry
+from wallaroo.processes.console import Entry
 
 LINE_EVERY_S = 5.0
 STILL_EVERY = 12  # while nothing changes, only every 12th line is logged: one a minute

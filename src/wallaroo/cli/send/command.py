@@ -9,26 +9,15 @@ import argparse
 import sys
 from pathlib import Path
 
+from wallaroo.cli.send import sending
 from wallaroo.cli.send.acknowledged import send_acknowledged
-from wallaroo.cli.send.sending import (
-    PAYLOAD_BYTES_MAX,
-    Blocks,
-    Messages,
-    SendOptions,
-    Sent,
-    of_bytes,
-    of_frames,
-    of_lines,
-    of_numbers,
-    send,
-)
 from wallaroo.cli.terminal.kafka_address import (
     KafkaAddress,
     add_kafka_options,
     is_kafka,
     kafka_address,
 )
-from wallaroo.cli.terminal.options import add_header
+from wallaroo.cli.terminal.parser import add_header
 from wallaroo.errors import PeerError, WallarooError, optional_library
 from wallaroo.network.reachability import parse_address
 from wallaroo.network.tls_sockets import Address
@@ -147,7 +136,7 @@ def main(args: argparse.Namespace) -> int:
     except (ValueError, OSError, WallarooError) as error:
         print(f"wallaroo send: {error}", file=sys.stderr)
         return 1 if isinstance(error, (OSError, PeerError)) else 2
-    options = SendOptions(
+    options = sending.SendOptions(
         args.rate, args.repeat, args.count, args.batch_size, args.duration, args.connect_timeout
     )
     try:
@@ -163,7 +152,7 @@ def main(args: argparse.Namespace) -> int:
                 secret=_secret(args.secret_file),
             )
         else:
-            sent = send(targets, blocks, options)
+            sent = sending.send(targets, blocks, options)
     except KeyboardInterrupt:
         return 1
     except WallarooError as error:
@@ -175,8 +164,11 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _send_records(
-    topic: KafkaAddress, blocks: Blocks, options: SendOptions, args: argparse.Namespace
-) -> Sent:
+    topic: KafkaAddress,
+    blocks: sending.Blocks,
+    options: sending.SendOptions,
+    args: argparse.Namespace,
+) -> sending.Sent:
     with optional_library("Kafka", "confluent-kafka", "here"):
         from wallaroo.cli.send.kafka import send_records
     overhead = _framing(args).overhead
@@ -194,10 +186,10 @@ def parse_targets(text: str) -> list[Address]:
     return targets
 
 
-def summary(sent: Sent, rate: float | None, *, is_counted: bool = True) -> str:
+def summary(sent: sending.Sent, rate: float | None, *, is_counted: bool = True) -> str:
     """Return one line about what was sent.
 
-    >>> summary(Sent(1000, 50000, 2.0, 0.0125), 500.0)
+    >>> summary(sending.Sent(1000, 50000, 2.0, 0.0125), 500.0)
     'sent 1,000 messages, 50,000 bytes in 2.00 s: 500 messages/s, at most 12.5 ms behind schedule'
     """
     counted = f"{sent.messages:,} messages, " if is_counted else ""
@@ -241,11 +233,11 @@ def _check(args: argparse.Namespace, targets: list[Address]) -> None:
         )
 
 
-def _blocks(args: argparse.Namespace) -> Blocks:
+def _blocks(args: argparse.Namespace) -> sending.Blocks:
     framing = _framing(args)
     if args.numbers is not None:
         last = args.numbers
-        return lambda: of_numbers(last, framing)
+        return lambda: sending.of_numbers(last, framing)
     found = [_read(Path(name), args, framing) for name in args.file.split(",")]
     return lambda: found
 
@@ -267,11 +259,11 @@ def _secret(file: Path | None) -> bytes:
 
 def _framing(args: argparse.Namespace) -> Framing:
     if args.framing == "lines":
-        return line_framing(PAYLOAD_BYTES_MAX)
-    return Framing(args.header_length, args.length_fmt, PAYLOAD_BYTES_MAX)
+        return line_framing(sending.PAYLOAD_BYTES_MAX)
+    return Framing(args.header_length, args.length_fmt, sending.PAYLOAD_BYTES_MAX)
 
 
-def _read(path: Path, args: argparse.Namespace, framing: Framing) -> Messages:
+def _read(path: Path, args: argparse.Namespace, framing: Framing) -> sending.Messages:
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -280,18 +272,18 @@ def _read(path: Path, args: argparse.Namespace, framing: Framing) -> Messages:
             f"commas, without spaces."
         ) from None
     if args.form == "raw":
-        return of_bytes(content)
+        return sending.of_bytes(content)
     if args.form == "lines":
-        return of_lines(content, keeps_empty=args.keep_empty, framing=framing)
+        return sending.of_lines(content, keeps_empty=args.keep_empty, framing=framing)
     try:
-        return of_frames(content, framing)
+        return sending.of_frames(content, framing)
     except PeerError as error:
         raise PeerError(f"{path}, {error}") from None
 
 
-def _one_block(blocks: Blocks) -> Messages:
+def _one_block(blocks: sending.Blocks) -> sending.Messages:
     found = list(blocks())
-    whole = Messages(b"".join(block.content for block in found), found[0].ends[:0])
+    whole = sending.Messages(b"".join(block.content for block in found), found[0].ends[:0])
     shift = 0
     for block in found:
         whole.ends.extend(end + shift for end in block.ends)

@@ -21,12 +21,7 @@ from typing import Protocol
 
 from wallaroo.errors import PeerError
 from wallaroo.network.tls_sockets import Address
-from wallaroo.protocols.framing import (
-    FrameError,
-    Framing,
-    frame_splitter,
-    framer,
-)
+from wallaroo.protocols.framing import FrameError, Framing, frame_splitter, framer
 from wallaroo.protocols.lines import split_lines
 
 SLICE_BYTES = 256 * 1024  # per send, if no batch size is given
@@ -88,8 +83,7 @@ def of_bytes(content: bytes) -> Messages:
 
 def _joined(content: bytes, overhead: int, payloads: Sequence[bytes]) -> Messages:
     return Messages(
-        content,
-        array("Q", itertools.accumulate([len(payload) + overhead for payload in payloads])),
+        content, array("Q", itertools.accumulate([len(payload) + overhead for payload in payloads]))
     )
 
 

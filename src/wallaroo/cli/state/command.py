@@ -14,7 +14,7 @@ from wallaroo.checkpoints.savepoints.saving import save
 from wallaroo.cli.state.looking import diff_command, export_command, get_command, list_command
 from wallaroo.cli.state.upkeep import add_drop, add_load, add_rename, add_rollback, add_verify
 from wallaroo.cli.terminal.formatting import counted, duration
-from wallaroo.cli.terminal.options import whole
+from wallaroo.cli.terminal.parser import whole
 from wallaroo.processes.open_files import allow_many_files
 from wallaroo.state.store.stored_checkpoint import checkpoint_folder
 

@@ -6,6 +6,7 @@ No JVM is started, nothing is locked; without ``--app`` none of the application'
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
 import heapq
 import json
@@ -28,13 +29,31 @@ from wallaroo.checkpoints.inspection.reader import (
 from wallaroo.checkpoints.inspection.step_forms import Loads, StepForms
 from wallaroo.checkpoints.inspection.values import DecodedValue, load_safely, text_of
 from wallaroo.cli.application.loading import import_application
-from wallaroo.cli.state.keys import candidates
 from wallaroo.cli.terminal.formatting import print_table, utc_text
-from wallaroo.engine.blocks.keys import Key, decode_key, encode_key
+from wallaroo.engine.blocks.keys import Key, decode_key, encode_key, normalize_key
 from wallaroo.engine.stores.last_use import without_last_use
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.processes.open_files import allow_many_files
 from wallaroo.state.log.commits import Commit
+
+
+def candidates(text: str, key_type: str | None) -> list[Key]:
+    """Return the possible keys for a text, the most likely first.
+
+    >>> candidates("7", None), candidates("b'a'", "bytes"), candidates("('a', 7)", "tuple")
+    (['7', b'7', 7], [b'a'], [('a', 7)])
+    """
+    keys: list[Key] = [text, text.encode("utf-8", "surrogateescape")]
+    with contextlib.suppress(ValueError):
+        keys.append(int(text))
+    if text[:1] in ("'", '"') or text[:2] in ("b'", 'b"') or text[:1] == "(":
+        with contextlib.suppress(ValueError, SyntaxError, TypeError):
+            written = normalize_key(ast.literal_eval(text))
+            keys.insert(0, written)
+            if key_type:  # quotes and a type: certainly a literal
+                keys = [key for key in keys if type(key) is not type(written) or key == written]
+    return [key for key in keys if key_type in (None, type(key).__name__)]
+
 
 PACKED_NOTE = (
     "packed by the application itself: shown as bytes in hex; --app APP.py reads it "

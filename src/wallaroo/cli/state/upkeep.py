@@ -24,9 +24,9 @@ from wallaroo.checkpoints.maintenance.loading import MERGE, REPLACE, load_state
 from wallaroo.checkpoints.maintenance.rollback import roll_back
 from wallaroo.checkpoints.maintenance.verification import Report, verify
 from wallaroo.cli.application.loading import load_application
-from wallaroo.cli.state.keys import candidates
+from wallaroo.cli.state.looking import candidates
 from wallaroo.cli.terminal.formatting import counted
-from wallaroo.cli.terminal.options import add_application, application_args
+from wallaroo.cli.terminal.parser import add_application, application_args
 from wallaroo.errors import CheckpointError, PipelineError, Problem
 from wallaroo.state.store.stored_checkpoint import checkpoint_folder
 from wallaroo.user_code.references import load

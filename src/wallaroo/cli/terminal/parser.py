@@ -1,4 +1,4 @@
-"""The parser of the command line.
+"""The parser of the command line, and options that several commands share.
 
 It lies apart from the options of applications: a command that builds none, such as ``wallaroo
 status``, loads no planner.
@@ -10,7 +10,7 @@ import argparse
 import difflib
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 EXIT_USAGE = 2
@@ -74,3 +74,56 @@ class CommandParser(argparse.ArgumentParser):
             if isinstance(action, argparse._SubParsersAction)
             for name, parser in action.choices.items()
         }
+
+
+def whole(least: int, most: int | None = None, way_on: str = "") -> Callable[[str], int]:
+    """Return the parser of whole numbers within bounds; ``way_on`` ends its refusal."""
+
+    def whole_number(text: str) -> int:
+        number = int(text)
+        if most is None and number < least:
+            raise argparse.ArgumentTypeError(f"{text} is too small: at least {least}")
+        if most is not None and not least <= number <= most:
+            raise argparse.ArgumentTypeError(f"{text} is not from {least} to {most}{way_on}")
+        return number
+
+    return whole_number
+
+
+def seconds(text: str) -> float:
+    """Parse a time above 0."""
+    time_s = float(text)
+    if not 0 < time_s < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a time: give seconds above 0")
+    return time_s
+
+
+def add_application(parser: argparse.ArgumentParser, rest: str) -> None:
+    """Add APP and the arguments after it; ``rest`` is their help."""
+    parser.add_argument(
+        "app", metavar="APP", help="the application: its Python file, or a module's name"
+    )
+    parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="...", help=rest)
+
+
+def application_args(options: argparse.Namespace) -> list[str]:
+    """Return the arguments after APP, for commands without options of their own there."""
+    rest: list[str] = options.rest
+    return rest[1:] if rest[:1] == ["--"] else rest
+
+
+def add_header(parser: argparse.ArgumentParser, form: str = "") -> None:
+    """Add the options for the header of frames; ``form`` begins their help."""
+    parser.add_argument(
+        "--header-length",
+        type=int,
+        default=4,
+        metavar="BYTES",
+        help=f"{form}size of the header (default 4)",
+    )
+    parser.add_argument(
+        "--length-fmt",
+        default=">I",
+        metavar="FMT",
+        help=f"{form}struct format of the header (default '>I')",
+    )

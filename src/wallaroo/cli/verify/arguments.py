@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from wallaroo.cli.run.arguments import latency_target
-from wallaroo.cli.terminal.options import whole
+from wallaroo.cli.terminal.parser import whole
 from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.options import HostKind
 from wallaroo.testing.verify.plain_receiver import BEHAVIOURS as RECEIVERS
@@ -126,12 +126,7 @@ def _add_load(add: Callable[..., Any]) -> None:
 
 def _add_disturbances(add: Callable[..., Any]) -> None:
     """Add the options for disturbances and for the host of the run."""
-    add(
-        "--latency",
-        type=latency_target,
-        metavar="TARGET",
-        help="of the run, as in `wallaroo run`",
-    )
+    add("--latency", type=latency_target, metavar="TARGET", help="of the run, as in `wallaroo run`")
     add(
         "--faults",
         "--deeds",  # the former name

@@ -11,6 +11,7 @@ the kills; the moments at which they coincide depend on the machine.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import shutil
 import signal
@@ -24,14 +25,53 @@ from types import FrameType
 from typing import Any
 
 from wallaroo.cli.verify.arguments import IN_PROCESS, add_options, wrong
-from wallaroo.cli.verify.own_case import own_case
 from wallaroo.cli.verify.session import verify
 from wallaroo.errors import PeerError
 from wallaroo.options import HostKind, Latency
+from wallaroo.testing.verify.baseline import Observed
 from wallaroo.testing.verify.cases import Case
 from wallaroo.testing.verify.options import VerifyOptions
 from wallaroo.testing.verify.trial.processes import Kind
 from wallaroo.testing.verify.trial.result import Result
+
+
+def own_case(options: argparse.Namespace) -> type[Case]:
+    """Return the case of a user's application, by oracle or by input."""
+    if not Path(options.app).is_file() or not (options.oracle or options.input):
+        raise wrong(
+            f"--app {options.app} must be an application's file, with --oracle FILE:CLASS or "
+            "--input SOURCE=FILE.",
+            "Name the application's file, and add --oracle or --input.",
+        )
+    sys.path.insert(0, str(Path(options.app).resolve().parent))
+    own = _oracle(options.oracle) if options.oracle else _observed(options.input, options.key)
+    return type(own.__name__, (own,), {"module": options.app})
+
+
+def _oracle(named: str) -> type[Case]:
+    file, _, name = named.rpartition(":")
+    sys.path.insert(0, str(Path(file).resolve().parent))
+    oracle = None
+    if Path(file).is_file():
+        oracle = getattr(importlib.import_module(Path(file).stem), name, None)
+    if not (isinstance(oracle, type) and issubclass(oracle, Case)):
+        raise wrong(
+            f"--oracle {named}: no subclass of wallaroo.testing.verify.cases.Case has that name.",
+            "Name the class that makes the input and judges the output.",
+        )
+    return oracle
+
+
+def _observed(inputs: list[tuple[str, Path]], key: str) -> type[Case]:
+    for source, file in inputs:
+        if not file.is_file():
+            raise wrong(f"--input {source}={file}: there is no such file.", "Name one.")
+    lines = {source: file.read_bytes().splitlines() for source, file in inputs}
+    for source, file in inputs:
+        if not lines[source]:
+            raise wrong(f"--input {source}={file}: it has no lines.", "A line is a message.")
+    return type("Observed", (Observed,), {"sources": tuple(lines), "lines": lines, "key": key})
+
 
 IN_PROCESS_PROGRAM = ("wallaroo.cli.in_process",)
 IN_PROCESS_KINDS = (Kind.DRIVER, Kind.INGRESS, Kind.EGRESS)

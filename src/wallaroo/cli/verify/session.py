@@ -17,8 +17,7 @@ from wallaroo.testing.verify.baseline import Observed, compare
 from wallaroo.testing.verify.harness import Verification
 from wallaroo.testing.verify.options import VerifyOptions
 from wallaroo.testing.verify.plain_receiver import PlainReceiver
-from wallaroo.testing.verify.trial.ledger import Faults
-from wallaroo.testing.verify.trial.result import Result
+from wallaroo.testing.verify.trial.result import Faults, Result
 
 CONNECT_S_MAX = 300.0  # how long a sender waits for a run that restarts
 
@@ -43,11 +42,7 @@ def verify(
 
 
 def _compare_with_undisturbed(
-    options: VerifyOptions,
-    folder: Path,
-    disturbed: Verification,
-    result: Result,
-    is_quiet: bool,
+    options: VerifyOptions, folder: Path, disturbed: Verification, result: Result, is_quiet: bool
 ) -> None:
     """Run the application again with the same input and without faults.
 
@@ -86,11 +81,7 @@ def send(
 ) -> None:
     """Send one portion of events; return when all are acknowledged."""
     send_acknowledged(
-        (host, port),
-        stream,
-        of_payloads(payloads),
-        connect_timeout_s=CONNECT_S_MAX,
-        rate=rate,
+        (host, port), stream, of_payloads(payloads), connect_timeout_s=CONNECT_S_MAX, rate=rate
     )
 
 

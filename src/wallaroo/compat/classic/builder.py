@@ -199,8 +199,7 @@ class ApplicationBuilder:
         for given, what in ((computation, "Computation"), (state_builder, "State")):
             if inspect.isclass(given) and not is_decorated:
                 raise wrong(
-                    f"{method}()",
-                    f"Expecting a {what} Builder instance. Got a class instead.",
+                    f"{method}()", f"Expecting a {what} Builder instance. Got a class instead."
                 )
 
 

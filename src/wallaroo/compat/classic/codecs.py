@@ -17,12 +17,7 @@ from wallaroo.steps.kinds import Decoder, Encoder
 from wallaroo.user_code.user_frames import user_place
 
 # unsigned and of whole bytes, as headers are
-_FORMATS = {
-    1: (">B",),
-    2: (">H", "<H"),
-    4: (">I", "<I"),
-    8: (">Q", "<Q"),
-}
+_FORMATS = {1: (">B",), 2: (">H", "<H"), 4: (">I", "<I"), 8: (">Q", "<Q")}
 
 
 def with_name(config: Any, name: str) -> Any:

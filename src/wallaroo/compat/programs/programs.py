@@ -1,6 +1,8 @@
-"""Connector programs that find their configuration in the application.
+"""Connector programs that find their configuration in the application, and their codecs.
 
-Where it runs: source and sink programs.  ``SourceConnector`` and ``SinkConnector``.
+Where it runs: source and sink programs (``SourceConnector`` and ``SinkConnector``); the decorators
+also in driver and workers, when the application's module is imported.  The payload is inside of the
+protocol's frames, so a decoder gets it and an encoder returns it without any header.
 """
 
 from __future__ import annotations
@@ -13,10 +15,11 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
+from wallaroo.api.decorators import decoder, encoder
 from wallaroo.compat.programs import connector_wire_messages as cwm
 from wallaroo.compat.programs.client import AtLeastOnceSourceConnector, Stream
 from wallaroo.compat.programs.faults import ConnectorError
@@ -24,6 +27,7 @@ from wallaroo.compat.programs.sink_server import SinkServer
 from wallaroo.compat.sink.config import SinkConnectorConfig
 from wallaroo.compat.source import SourceConnectorConfig
 from wallaroo.protocols.connector.frames import NO_POINT
+from wallaroo.steps.kinds import Decoder, Encoder
 
 VERSION = "0.0.1"
 CONNECT_RETRY_S = 1.0
@@ -226,3 +230,30 @@ class SinkConnector:
         if payload is None or self._config.decoder is None:
             return payload
         return self._config.decoder.decode(payload)
+
+
+T = TypeVar("T")
+
+
+def stream_message_decoder(function: Callable[[bytes], T | None], /) -> Decoder[T]:
+    """Return a decoder of payloads by a function; ``None`` drops the message."""
+    return decoder(function)
+
+
+def stream_message_encoder(function: Callable[[T], bytes | str | None], /) -> Encoder[T]:
+    """Return an encoder whose function returns a message's payload; ``None`` writes nothing."""
+    return encoder(function)
+
+
+def octet_message_decoder(header_length: Any = 4, length_fmt: str = ">I") -> Any:
+    """Return a decoder as ``wallaroo.decoder`` does, with or without arguments."""
+    return (
+        decoder(header_length, length_fmt)
+        if not callable(header_length)
+        else decoder(header_length)
+    )
+
+
+def octet_message_encoder(function: Callable[[T], bytes | str | None], /) -> Encoder[T]:
+    """Return an encoder as ``wallaroo.encoder`` does."""
+    return encoder(function)

@@ -13,18 +13,7 @@ import socket
 from collections import deque
 from typing import TypeVar
 
-from wallaroo.protocols.connector.frames import (
-    Ack,
-    Error,
-    Frame,
-    FrameSplitter,
-    MalformedFrameError,
-    Message,
-    Ok,
-    Restart,
-    decode,
-    encode,
-)
+from wallaroo.protocols.connector import frames
 from wallaroo.protocols.connector.two_phase import CONTROL_STREAM, Inner, unpack
 
 CONNECT_S_MAX = 10.0
@@ -34,7 +23,7 @@ SILENT_S_MAX = (
 READ_BYTES = 64 * 1024
 SEND_BYTES = 256 * 1024
 
-F = TypeVar("F", bound=Frame)
+F = TypeVar("F", bound=frames.Frame)
 I = TypeVar("I", bound=Inner)  # noqa: E741  # an inner message
 
 
@@ -53,20 +42,20 @@ class Link:
             raise SinkUnavailableError(_words(error)) from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.setblocking(False)
-        self._splitter = FrameSplitter()
-        self._came: deque[Frame] = deque()
+        self._splitter = frames.FrameSplitter()
+        self._came: deque[frames.Frame] = deque()
         self._out: list[bytes] = []
         self._out_bytes = 0
         self.sent = 0  # bytes
 
-    def send(self, frame: Frame) -> None:
+    def send(self, frame: frames.Frame) -> None:
         """Send a frame, after what is queued."""
         self.send_later(frame)
         self.flush()
 
-    def send_later(self, frame: Frame) -> None:
+    def send_later(self, frame: frames.Frame) -> None:
         """Queue a frame, to be sent with the next ones."""
-        packed = encode(frame)
+        packed = frames.encode(frame)
         self._out.append(packed)
         self._out_bytes += len(packed)
         if self._out_bytes >= SEND_BYTES:
@@ -99,10 +88,10 @@ class Link:
     def await_inner(self, kind: type[I], what: str) -> I:
         """Return the next two-phase message of ``kind``."""
         while True:
-            frame = self.await_frame(Message, what)
+            frame = self.await_frame(frames.Message, what)
             try:
                 inner = unpack(frame.payload)
-            except MalformedFrameError as error:
+            except frames.MalformedFrameError as error:
                 raise SinkUnavailableError(f"it sent {error}") from error
             if frame.stream == CONTROL_STREAM and isinstance(inner, kind):
                 return inner
@@ -139,21 +128,21 @@ class Link:
         data = self._socket.recv(READ_BYTES)
         if not data:
             for frame in self._came:  # the reason, if one was sent
-                if isinstance(frame, Error | Restart):
+                if isinstance(frame, frames.Error | frames.Restart):
                     _check(frame, "")
             raise SinkUnavailableError("it closed the connection")
         try:
-            self._came.extend(map(decode, self._splitter.feed(data)))
-        except MalformedFrameError as error:
+            self._came.extend(map(frames.decode, self._splitter.feed(data)))
+        except frames.MalformedFrameError as error:
             raise SinkUnavailableError(f"it sent {error}") from error
 
 
-def _check(frame: Frame, what: str) -> None:
-    if isinstance(frame, Error):
+def _check(frame: frames.Frame, what: str) -> None:
+    if isinstance(frame, frames.Error):
         raise SinkUnavailableError(f"it reports: {frame.reason.decode('utf-8', 'replace')}")
-    if isinstance(frame, Restart):
+    if isinstance(frame, frames.Restart):
         raise SinkUnavailableError("it asks for a new connection")
-    if not isinstance(frame, Ack | Ok | Message):
+    if not isinstance(frame, frames.Ack | frames.Ok | frames.Message):
         raise SinkUnavailableError(f"it sent {type(frame).__name__} instead of {what}")
 
 

@@ -37,17 +37,8 @@ from wallaroo.durable.commit_id import CommitId
 from wallaroo.durable.whole_file import write_whole
 from wallaroo.errors import CheckpointError, PeerError, WallarooError
 from wallaroo.instrumentation.faults import fault_point
+from wallaroo.protocols.connector import two_phase
 from wallaroo.protocols.connector.frames import Hello, Message, Notify, NotifyAck, Ok
-from wallaroo.protocols.connector.two_phase import (
-    OUTPUT_STREAM,
-    Inner,
-    ListUncommitted,
-    Phase1,
-    Phase2,
-    ReplyUncommitted,
-    Vote,
-    framed,
-)
 from wallaroo.sinks.queued.pending import PendingBatch
 from wallaroo.sinks.queued.system import ExternalSystem, Session
 from wallaroo.sinks.staging import WAYS_ON as OUTBOX_WAYS_ON
@@ -148,7 +139,7 @@ class TwoPhaseSession(Session):
         """Shake hands, open the stream of output, and end transactions that were left open."""
         self._link.send(self._hello)
         self._link.await_frame(Ok, "OK")
-        self._link.send(Notify(OUTPUT_STREAM, self._hello.instance, self._ledger.offset))
+        self._link.send(Notify(two_phase.OUTPUT_STREAM, self._hello.instance, self._ledger.offset))
         opened = self._link.await_frame(NotifyAck, "NOTIFY_ACK")
         if not opened.is_open:
             raise SinkUnavailableError("it does not open the stream of output")
@@ -177,37 +168,39 @@ class TwoPhaseSession(Session):
 
     def _resolve(self) -> None:
         tag = next(self._tags)
-        self._say(ListUncommitted(tag))
+        self._say(two_phase.ListUncommitted(tag))
         while True:
-            reply = self._link.await_inner(ReplyUncommitted, "the list of open transactions")
+            reply = self._link.await_inner(
+                two_phase.ReplyUncommitted, "the list of open transactions"
+            )
             if reply.tag == tag:
                 break
         for transaction in reply.transactions:
             is_ours = transaction == self._ledger.transaction.encode()
             fault_point("connector.resolve")
-            self._say(Phase2(transaction, is_ours))
+            self._say(two_phase.Phase2(transaction, is_ours))
 
     def _transact(self, batch: PendingBatch, parts: list[Staged]) -> bool:
         start = self._ledger.offset
         end = self._send_output(parts, start)
         name = f"{self._hello.instance.decode()}:c_id={batch.batch}:{secrets.token_hex(4)}"
         fault_point("connector.sent")
-        self._say(Phase1(name.encode(), ((OUTPUT_STREAM, start, end),)))
+        self._say(two_phase.Phase1(name.encode(), ((two_phase.OUTPUT_STREAM, start, end),)))
         fault_point("connector.phase1")
         if not self._vote(name.encode()):
-            self._say(Phase2(name.encode(), False))
+            self._say(two_phase.Phase2(name.encode(), False))
             return False
         ledger = TransactionLedger(batch.commit, end, name)
         write_ledger(self._staging, ledger, self._is_durable)
         self._ledger = ledger
         fault_point("connector.voted")
-        self._say(Phase2(name.encode(), True))
+        self._say(two_phase.Phase2(name.encode(), True))
         fault_point("connector.phase2")
         return True
 
     def _vote(self, transaction: bytes) -> bool:
         while True:
-            vote = self._link.await_inner(Vote, "its vote")
+            vote = self._link.await_inner(two_phase.Vote, "its vote")
             if vote.transaction == transaction:
                 return vote.is_commit
 
@@ -217,12 +210,12 @@ class TwoPhaseSession(Session):
             at = 0
             for end in part.ends():
                 self._link.send_later(
-                    Message(OUTPUT_STREAM, offset + at, 0, b"", bytes(part.body[at:end]))
+                    Message(two_phase.OUTPUT_STREAM, offset + at, 0, b"", bytes(part.body[at:end]))
                 )
                 at = end
             offset += at
         self._link.flush()
         return offset
 
-    def _say(self, message: Inner) -> None:
-        self._link.send(framed(message))
+    def _say(self, message: two_phase.Inner) -> None:
+        self._link.send(two_phase.framed(message))

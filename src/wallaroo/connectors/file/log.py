@@ -249,11 +249,7 @@ class FileLog(SourceLog):
         if scanner is not None:
             scanner.close()
         self._scanner = Scanner(
-            self._source.cutter,
-            self._folder,
-            self._files or (),
-            mark,
-            self._source.mark_bytes,
+            self._source.cutter, self._folder, self._files or (), mark, self._source.mark_bytes
         )
         return self._scanner, self._scanner.first
 

@@ -1,4 +1,4 @@
-"""FileSinkConfig: outputs in files, exactly once for readers that follow the rule.
+"""FileSinkConfig and its writer: exactly once for readers that follow the rule.
 
 The rule for readers:
 
@@ -12,15 +12,44 @@ The rule for readers:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from wallaroo.connectors.file.form_writer import FormWriter
 from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
+from wallaroo.sinks.staging import StagedWriter
 from wallaroo.steps.kinds import Encoder
 from wallaroo.user_code.references import load
+
+Wrap = Callable[[Sequence[bytes]], Sequence[bytes]]
+
+
+def _raw(outputs: Sequence[bytes]) -> Sequence[bytes]:
+    return outputs
+
+
+def _lines(outputs: Sequence[bytes]) -> Sequence[bytes]:
+    return [output + b"\n" for output in outputs]
+
+
+def _frames(outputs: Sequence[bytes]) -> Sequence[bytes]:
+    return [len(output).to_bytes(4, "big") + output for output in outputs]
+
+
+WRAPS: dict[str, Wrap] = {"raw": _raw, "lines": _lines, "frames": _frames}
+
+
+class FormWriter(StagedWriter):
+    """A writer that stages outputs in the file's form."""
+
+    def __init__(self, context: WriteContext, form: str):
+        super().__init__(context)
+        self._wrap = WRAPS[form]
+
+    def write(self, outputs: Sequence[bytes]) -> None:
+        super().write(self._wrap(outputs))
+
 
 FORMS = ("raw", "lines", "frames")
 

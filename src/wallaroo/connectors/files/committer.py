@@ -39,12 +39,7 @@ from wallaroo.instrumentation.faults import fault_point
 from wallaroo.sinks.queued.group_committer import GroupCommitter, GroupSystem
 from wallaroo.sinks.queued.pending import PendingBatch
 from wallaroo.sinks.queued.queued_committer import LOOK_S
-from wallaroo.sinks.queued.system import (
-    ENDLESS_S,
-    CommitContext,
-    DeliveryError,
-    Session,
-)
+from wallaroo.sinks.queued.system import ENDLESS_S, CommitContext, DeliveryError, Session
 from wallaroo.sinks.staging import Staged
 
 ROLL = "roll.json"

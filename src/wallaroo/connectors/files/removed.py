@@ -58,10 +58,7 @@ def returned(removed: str, sizes: Mapping[str, int], present: Collection[str]) -
 
 
 def with_changes(
-    removed: str,
-    new: Mapping[str, int],
-    back: Collection[str],
-    files_max: int = FILES_MAX,
+    removed: str, new: Mapping[str, int], back: Collection[str], files_max: int = FILES_MAX
 ) -> str:
     """Add files with their sizes, without those that are back; forget the oldest above a bound.
 

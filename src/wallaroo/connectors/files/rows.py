@@ -246,10 +246,7 @@ def _types_of(kind: Any, is_finite: bool) -> frozenset[type]:
 
 
 def _list(
-    is_scalar: Callable[[Any], Any],
-    check: Callable[[Any], Any],
-    sure: frozenset[type],
-    value: Any,
+    is_scalar: Callable[[Any], Any], check: Callable[[Any], Any], sure: frozenset[type], value: Any
 ) -> None:
     is_scalar(value)
     if value is not None and not sure.issuperset(map(type, value)):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from wallaroo.connectors.files.forms import FORMS, LINES, PARQUET
-from wallaroo.connectors.files.partitions import Partitions
+from wallaroo.connectors.files.rolling_files import Partitions
 from wallaroo.connectors.files.rows import RowPack, each_row
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.sinks.wrapped_encoder import wrapped

@@ -27,13 +27,7 @@ from wallaroo.connectors.http.sink import SKIP, HTTPSinkConfig
 from wallaroo.errors import PeerError, WallarooError
 from wallaroo.instrumentation.faults import fault_point
 from wallaroo.network.tls_sockets import client_context, is_cut_off
-from wallaroo.sinks.queued.at_least_once import (
-    Progress,
-    RefusedSliceError,
-    Slice,
-    SlicedSession,
-    SlicedSystem,
-)
+from wallaroo.sinks.queued import at_least_once
 from wallaroo.sinks.queued.pending import PendingBatch
 from wallaroo.sinks.queued.system import BROKEN_OFF, STALLED_S, CommitContext, DeliveryError
 
@@ -72,10 +66,10 @@ class FinalAnswer(HTTPResponse):
         return version, status, reason
 
 
-class HTTPSession(SlicedSession):
+class HTTPSession(at_least_once.SlicedSession):
     """A session whose requests share a connection."""
 
-    def __init__(self, config: HTTPSinkConfig, progress: Progress, checkpoint: str):
+    def __init__(self, config: HTTPSinkConfig, progress: at_least_once.Progress, checkpoint: str):
         super().__init__(checkpoint, progress, config.batch)
         self._config = config
         self._headers = {**config.headers, "Content-Type": config.body_type}
@@ -88,7 +82,7 @@ class HTTPSession(SlicedSession):
         pool: Any = self._pool.connection_from_url(config.url)
         pool.ConnectionCls = partial(self._noted, pool.ConnectionCls)
 
-    def deliver(self, part: Slice) -> None:
+    def deliver(self, part: at_least_once.Slice) -> None:
         """Make one request; raise DeliveryError or urllib3's HTTPError if it is rejected.
 
         An output refused alone in its request is skipped, if so configured.
@@ -117,7 +111,7 @@ class HTTPSession(SlicedSession):
             raise error
         if len(part.outputs) > 1:
             LOGGER.info("%s refused %s: sent one by one: %s", config.place, part.key, error)
-            raise RefusedSliceError
+            raise at_least_once.RefusedSliceError
         LOGGER.warning("%s refused %s, which is skipped: %s", config.place, part.key, error)
 
     def _noted(self, connect: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -135,7 +129,7 @@ class HTTPSession(SlicedSession):
                 # a TLS socket's own method would reset its state while the request still uses it
                 socket.socket.shutdown(own, socket.SHUT_RDWR)
 
-    def _body(self, part: Slice) -> bytes:
+    def _body(self, part: at_least_once.Slice) -> bytes:
         if self._config.batch == 1:
             return part.outputs[0]
         return b"".join(output.removesuffix(b"\n") + b"\n" for output in part.outputs)
@@ -184,7 +178,7 @@ def _retry_after_s(headers: Mapping[str, str]) -> float:
         return 0.0
 
 
-class HTTPSystem(SlicedSystem[HTTPSinkConfig]):
+class HTTPSystem(at_least_once.SlicedSystem[HTTPSinkConfig]):
     """A URL and its retries."""
 
     session = HTTPSession

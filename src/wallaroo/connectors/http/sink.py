@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 from wallaroo.network.tls import TLS
 from wallaroo.network.urls import place_of, url_problem
-from wallaroo.sinks.addresses import without_secrets
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
+from wallaroo.sinks.target_record import without_secrets
 from wallaroo.steps.kinds import Encoder
 from wallaroo.steps.option_values import check_choice, is_count, is_seconds, keep_headers
 

@@ -12,17 +12,8 @@ from typing import TypeVar
 
 from confluent_kafka import KafkaException
 
+from wallaroo.connectors.kafka import client
 from wallaroo.connectors.kafka.broker_names import is_among
-from wallaroo.connectors.kafka.client import (
-    FIRST,
-    NEXT,
-    REQUEST_S_MAX,
-    Inquiry,
-    error_of,
-    hint_at,
-    is_transient,
-    sentence,
-)
 from wallaroo.connectors.kafka.identity import Topics
 from wallaroo.connectors.kafka.offsets import Flat
 from wallaroo.errors import PeerError
@@ -56,7 +47,7 @@ class TopicsQuery:
     with_metadata: bool  # decoders get a KafkaRecord instead of the value
     publishes: bool = True  # publish offsets to the group
     options: tuple[tuple[str, str], ...] = field(repr=False, default=())
-    request_s: float = REQUEST_S_MAX
+    request_s: float = client.REQUEST_S_MAX
     metadata_s: float = METADATA_S
     confirm_s: float = CONFIRM_S
     patience_s: float = PATIENCE_S
@@ -71,7 +62,7 @@ class Brokers:
 
     def __init__(self, subscription: TopicsQuery):
         self._subscription = subscription
-        self._opened: Inquiry | None = None
+        self._opened: client.Inquiry | None = None
         self._answered_at = time.monotonic()  # or when the client was opened
         self._asked_at = float("-inf")  # the last query for topics
         self._first: Flat = {}
@@ -81,10 +72,10 @@ class Brokers:
 
     def topics(self) -> Topics:
         """Return all topics' extent.  Raises PeerError if none answers, or one is missing."""
-        ends = self.offsets(NEXT)
+        ends = self.offsets(client.NEXT)
         if any(end < self._known_of(topic).get(number, 0) for (topic, number), end in ends.items()):
             self.forget()  # the topic may be another one
-            ends = self.offsets(NEXT)
+            ends = self.offsets(client.NEXT)
         for (topic, number), end in ends.items():
             self._known_of(topic)[number] = end
         return Topics(self._first, ends, self._ids, self._known, self._subscription.topics)
@@ -121,7 +112,7 @@ class Brokers:
 
     def stored(self) -> Flat:
         """Return the group's offsets; if it has none, the earliest ones."""
-        earliest = self.offsets(FIRST)
+        earliest = self.offsets(client.FIRST)
         stored = self._ask(lambda inquiry: inquiry.committed(earliest))
         return {**earliest, **{(p.topic, p.partition): p.offset for p in stored}}
 
@@ -138,7 +129,7 @@ class Brokers:
         partitions = self._partitions()
         names = sorted({topic for topic, _ in partitions})
         ids = self._ask(lambda inquiry: inquiry.ids(names))
-        self._first = self._ask(lambda inquiry: inquiry.offsets(partitions, FIRST))
+        self._first = self._ask(lambda inquiry: inquiry.offsets(partitions, client.FIRST))
         self._ids = ids
         self._asked_at = time.monotonic()
 
@@ -152,12 +143,12 @@ class Brokers:
             partitions.update((name, number) for name in names for number in topics[name])
         return sorted(partitions)
 
-    def _inquiry(self) -> Inquiry:
+    def _inquiry(self) -> client.Inquiry:
         if self._opened is None:
             query = self._subscription
             self._answered_at = time.monotonic()
             try:
-                self._opened = Inquiry(
+                self._opened = client.Inquiry(
                     query.brokers,
                     dict(query.options),
                     group=query.group,
@@ -168,23 +159,25 @@ class Brokers:
                 raise PeerError(f"source '{query.source}': {error}") from error
         return self._opened
 
-    def _ask(self, ask: Callable[[Inquiry], Answer]) -> Answer:
+    def _ask(self, ask: Callable[[client.Inquiry], Answer]) -> Answer:
         inquiry = self._inquiry()
         try:
             answer = ask(inquiry)
             self._answered_at = time.monotonic()
             return answer
         except KafkaException as raised:
-            error = error_of(raised)
-            if is_transient(error) and time.monotonic() - self._answered_at > REOPEN_S:
+            error = client.error_of(raised)
+            if client.is_transient(error) and time.monotonic() - self._answered_at > REOPEN_S:
                 self._replace(inquiry)
             own = self._subscription
             where = f"source '{own.source}': Kafka at {own.brokers}"
-            if is_transient(error):
-                raise PeerError(f"{where} is unavailable ({sentence(error)})") from raised
-            raise PeerError(f"{where}: {sentence(error)}; correct the configuration.") from raised
+            if client.is_transient(error):
+                raise PeerError(f"{where} is unavailable ({client.sentence(error)})") from raised
+            raise PeerError(
+                f"{where}: {client.sentence(error)}; correct the configuration."
+            ) from raised
 
-    def _replace(self, inquiry: Inquiry) -> None:
+    def _replace(self, inquiry: client.Inquiry) -> None:
         """Let the next query open another client.
 
         Another thread may be in a call of this one, which ends when nothing refers to it.
@@ -196,5 +189,5 @@ class Brokers:
         own = self._subscription
         return PeerError(
             f"source '{own.source}': Kafka at {own.brokers} has no topic '{wanted}'. "
-            f"{hint_at(wanted, there)}"
+            f"{client.hint_at(wanted, there)}"
         )

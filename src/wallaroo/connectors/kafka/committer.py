@@ -35,16 +35,7 @@ from typing import Any, ClassVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from wallaroo.connectors.kafka.client import (
-    SINK_LOGGER,
-    UNAUTHORIZED,
-    Inquiry,
-    error_of,
-    hint_at,
-    is_transient,
-    sentence,
-    settings,
-)
+from wallaroo.connectors.kafka import client
 from wallaroo.connectors.kafka.fencing import OwnSessions
 from wallaroo.connectors.kafka.output import unpack
 from wallaroo.connectors.kafka.sink import DELIVERIES, KafkaSinkConfig
@@ -121,7 +112,7 @@ class KafkaSystem(ExternalSystem[KafkaSinkConfig]):
     @property
     def consumer_options(self) -> Mapping[str, Any]:
         """Return the options for the sink's consumers."""
-        return {**self.options, "logger": SINK_LOGGER}
+        return {**self.options, "logger": client.SINK_LOGGER}
 
     def group(self, checkpoint: str) -> str:
         """Return the consumer group, and transactional id, of a checkpoint's output here."""
@@ -137,12 +128,12 @@ class KafkaSystem(ExternalSystem[KafkaSinkConfig]):
     def _require_topic(self) -> None:
         """Raise PeerError for missing rights, or a topic that does not appear in time."""
         deadline = time.monotonic() + TOPIC_S_MAX
-        with closing(Inquiry(self.brokers, self.consumer_options)) as inquiry:
+        with closing(client.Inquiry(self.brokers, self.consumer_options)) as inquiry:
             while self.target not in (topics := inquiry.topics()):
                 if time.monotonic() > deadline:
                     raise PeerError(
                         f"Sink '{self.sink}': Kafka at {self.brokers} has no topic "
-                        f"'{self.target}'. {hint_at(self.target, topics)} Then run again; "
+                        f"'{self.target}'. {client.hint_at(self.target, topics)} Then run again; "
                         f"committed output waits."
                     )
                 time.sleep(0.2)
@@ -161,44 +152,44 @@ class KafkaSystem(ExternalSystem[KafkaSinkConfig]):
 
     def waiting_for(self, error: Exception) -> str:
         assert isinstance(error, KafkaException)
-        inner = error_of(error)
+        inner = client.error_of(error)
         if inner.code() in FENCED and self.own.explain():
             return f"Kafka at {self.brokers} (a late request of a session that was given up)"
-        if inner.code() in UNAUTHORIZED:
+        if inner.code() in client.UNAUTHORIZED:
             return ""
         if inner.code() == KafkaError._UNKNOWN_PARTITION:
             what = f"topic '{self.target}' has no partition that an output names, as far as known"
             return f"Kafka at {self.brokers} ({what})"
-        is_temporary = is_transient(inner) or inner.txn_requires_abort()
-        return f"Kafka at {self.brokers} ({sentence(inner)})" if is_temporary else ""
+        is_temporary = client.is_transient(inner) or inner.txn_requires_abort()
+        return f"Kafka at {self.brokers} ({client.sentence(inner)})" if is_temporary else ""
 
     def permanent_error(self, error: Exception, batch: PendingBatch | None) -> WallarooError:
         assert isinstance(error, KafkaException)
-        inner = error_of(error)
+        inner = client.error_of(error)
         if inner.code() in FENCED:
             return PeerError(
                 f"Sink '{self.sink}': another process has taken over the output to Kafka "
                 f"topic '{self.target}': a copy of this checkpoint is in use. Nothing was "
                 f"written twice. End one of the two."
             )
-        if inner.code() in UNAUTHORIZED:
+        if inner.code() in client.UNAUTHORIZED:
             return self._unauthorized(self._refused_right(inner))
         what = f"batch {batch.batch} for" if batch else "output for"
         way_out = WAYS_OUT.get(inner.code(), "Correct the topic or the sink's options")
         return PeerError(
-            f"Kafka refuses {what} topic '{self.target}': {sentence(inner)}. Nothing is "
+            f"Kafka refuses {what} topic '{self.target}': {client.sentence(inner)}. Nothing is "
             f"lost: committed output waits in {self._context.staging}. {way_out}, then run again."
         )
 
     def _refused_right(self, error: KafkaError) -> str:
         """Return the right that a refused request needs, and the resource."""
-        resource = UNAUTHORIZED[error.code()]
+        resource = client.UNAUTHORIZED[error.code()]
         named = {
             "topic": f"Write on topic '{self.target}'",
             "group": "Read on groups with the prefix 'wallaroo-sink-'",
             "transactional id": "Write on transactional ids with the prefix 'wallaroo-sink-'",
         }
-        return named.get(resource, f"on the {resource} ({sentence(error)})")
+        return named.get(resource, f"on the {resource} ({client.sentence(error)})")
 
 
 class KafkaSession(Session):
@@ -211,7 +202,7 @@ class KafkaSession(Session):
         self._producer = Producer(
             {
                 **TUNING,
-                **settings(system.brokers, system.options),
+                **client.settings(system.brokers, system.options),
                 "enable.idempotence": True,
                 "partitioner": "murmur2_random",  # as Java clients choose a key's partition
                 **own,
@@ -297,7 +288,7 @@ class TransactionalSession(KafkaSession):
         self._transaction_s = int(timeout_ms) / 1000
         self._is_settled = True  # no request is in flight
         self._member = Consumer(
-            {**settings(system.brokers, system.consumer_options), "group.id": self._group}
+            {**client.settings(system.brokers, system.consumer_options), "group.id": self._group}
         )
         self._last = self._read_last("read_uncommitted")
         self._is_fencing = False
@@ -360,7 +351,7 @@ class TransactionalSession(KafkaSession):
             fault_point("kafka.ledger")
             self._commit()
         except KafkaException as raised:
-            error = self._cause(error_of(raised))
+            error = self._cause(client.error_of(raised))
             self._abort(error)
             self._check_fenced(error)
             raise KafkaException(error) from raised
@@ -379,7 +370,7 @@ class TransactionalSession(KafkaSession):
             try:
                 self._producer.commit_transaction(self._timeouts.answer_s)
             except KafkaException as raised:
-                cause = error_of(raised)
+                cause = client.error_of(raised)
                 return KafkaError(cause.code(), cause.str())  # whose retry depends on its code
         return error
 
@@ -389,7 +380,7 @@ class TransactionalSession(KafkaSession):
         After a permanent error there is none, and readers of committed records would wait behind an
         open transaction until the brokers end it.
         """
-        is_permanent = not is_transient(error) and error.code() not in FENCED
+        is_permanent = not client.is_transient(error) and error.code() not in FENCED
         if error.txn_requires_abort() or is_permanent:
             with suppress(KafkaException):
                 self._producer.abort_transaction(self._timeouts.answer_s)
@@ -413,7 +404,7 @@ class TransactionalSession(KafkaSession):
                 self._producer.commit_transaction(self._timeouts.answer_s)
                 return
             except KafkaException as error:
-                if self._is_cancelled or not error_of(error).retriable():
+                if self._is_cancelled or not client.error_of(error).retriable():
                     raise
 
     def _entry(self, commit: CommitId) -> TopicPartition:
@@ -425,7 +416,7 @@ class TransactionalSession(KafkaSession):
         system = self._system
         options = system.consumer_options
         with closing(
-            Inquiry(system.brokers, options, group=self._group, isolation=isolation)
+            client.Inquiry(system.brokers, options, group=self._group, isolation=isolation)
         ) as inquiry:
             found = inquiry.committed([(self._ledger.topic, self._ledger.partition)])
         if not found:

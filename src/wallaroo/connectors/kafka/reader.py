@@ -25,16 +25,7 @@ from typing import Any, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 
-from wallaroo.connectors.kafka.client import (
-    LOGGER,
-    REQUEST_S_MAX,
-    UNAUTHORIZED,
-    error_of,
-    is_transient,
-    open_consumer,
-    sentence,
-    topic_partition,
-)
+from wallaroo.connectors.kafka import client
 from wallaroo.errors import CheckpointError, PeerError
 
 MESSAGES_MAX = 8192  # taken from the client per call
@@ -81,7 +72,7 @@ class PartitionReader:
         self.partition = partition
         self.used_at = time.monotonic()
         self._poll_s = poll_s
-        self._consumer: Consumer = open_consumer(
+        self._consumer: Consumer = client.open_consumer(
             partition.brokers,
             dict(partition.options),
             isolation=partition.isolation,
@@ -152,7 +143,7 @@ class PartitionReader:
     def _seek(self, start: int) -> None:
         self._ahead.clear()
         partition = self.partition
-        self._consumer.assign([topic_partition(partition.topic, partition.number, start)])
+        self._consumer.assign([client.topic_partition(partition.topic, partition.number, start)])
 
     def _take(self) -> list[Message]:
         if self._ahead:
@@ -165,7 +156,7 @@ class PartitionReader:
                 # a call waits until it has as many as requested: request one
                 messages = self._consumer.consume(1, self._poll_s)
         except KafkaException as error:
-            raise self._failed(error_of(error)) from error
+            raise self._failed(client.error_of(error)) from error
         return self._own(messages) if self._has_turned else messages
 
     def _own(self, messages: list[Message]) -> list[Message]:
@@ -194,7 +185,7 @@ class PartitionReader:
                 position = max(position, offset_of(message))
             elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
                 position = self._after_lost(position)
-            elif not is_transient(error):
+            elif not client.is_transient(error):
                 raise self._failed(error)
         return position
 
@@ -206,14 +197,14 @@ class PartitionReader:
         partition = self.partition
         if not partition.skips_lost:
             raise self._lost(position)
-        place = topic_partition(partition.topic, partition.number)
-        first, _ = self._consumer.get_watermark_offsets(place, REQUEST_S_MAX)
+        place = client.topic_partition(partition.topic, partition.number)
+        first, _ = self._consumer.get_watermark_offsets(place, client.REQUEST_S_MAX)
         if first <= position:
             raise CheckpointError(
                 f"{partition} ends before offset {position} now: was the topic recreated while it "
                 "was read? Run again: the source then skips what is lost."
             )
-        LOGGER.warning(
+        client.LOGGER.warning(
             "%s begins at offset %s now: %s offsets are skipped",
             partition,
             f"{first:,}",
@@ -238,9 +229,9 @@ class PartitionReader:
 
     def _failed(self, error: KafkaError) -> PeerError:
         way_out = "."
-        if error.code() in UNAUTHORIZED:
+        if error.code() in client.UNAUTHORIZED:
             way_out = f": give the user the right Read on topic '{self.partition.topic}'."
-        return PeerError(f"{self.partition} cannot be read: {sentence(error)}{way_out}")
+        return PeerError(f"{self.partition} cannot be read: {client.sentence(error)}{way_out}")
 
 
 def offset_of(message: Message) -> int:
@@ -255,10 +246,7 @@ class Readers(threading.local):
     """
 
     def __init__(
-        self,
-        kept_max: int = KEPT_MAX,
-        turning_max: int = TURNING_MAX,
-        unused_s: float = UNUSED_S,
+        self, kept_max: int = KEPT_MAX, turning_max: int = TURNING_MAX, unused_s: float = UNUSED_S
     ) -> None:
         self._kept_max = kept_max
         self._turning_max = turning_max

@@ -51,10 +51,7 @@ class KafkaSourceConfig(SourceConfig[Event]):
 
     kind: ClassVar[str] = "kafka"
     opener: ClassVar[str] = "wallaroo.connectors.kafka.log:open_log"
-    library: ClassVar[tuple[str, ...]] = (
-        "confluent-kafka",
-        "wherever the driver and workers run",
-    )
+    library: ClassVar[tuple[str, ...]] = ("confluent-kafka", "wherever the driver and workers run")
     fed_by: ClassVar[FedBy] = FedBy.ITSELF
     has_one_order: ClassVar[bool] = False
     carries_times: ClassVar[bool] = True

@@ -126,11 +126,7 @@ class TableSession(Session):
 
 
 def check_columns(
-    config: LakeSinkConfig,
-    sink: str,
-    place: str,
-    table: pa.Schema,
-    computed: Collection[str] = (),
+    config: LakeSinkConfig, sink: str, place: str, table: pa.Schema, computed: Collection[str] = ()
 ) -> None:
     """Raise PeerError if a table cannot take the sink's columns.
 

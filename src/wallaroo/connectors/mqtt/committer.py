@@ -13,9 +13,9 @@ from typing import Any
 from wallaroo.connectors.mqtt.client import ERRORS, client_of, will_pass
 from wallaroo.connectors.mqtt.sink import MQTTSinkConfig
 from wallaroo.instrumentation.faults import fault_point
-from wallaroo.sinks.addressed import unpack
 from wallaroo.sinks.queued.at_least_once import AckingSystem, Progress, Slice, SlicedSession
 from wallaroo.sinks.queued.system import BROKEN_OFF, DeliveryError
+from wallaroo.sinks.wrapped_encoder import unpack
 
 SLICE = 500  # unacknowledged messages, at most
 ANSWER_S_MAX = 30.0

@@ -7,9 +7,8 @@ from typing import Any, ClassVar
 
 from wallaroo.network.tls import TLS
 from wallaroo.network.urls import place_of
-from wallaroo.sinks.addressed import AddressedOutput, AddressPack, decoded
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
-from wallaroo.sinks.wrapped_encoder import wrapped
+from wallaroo.sinks.wrapped_encoder import AddressedOutput, AddressPack, decoded, wrapped
 from wallaroo.steps.kinds import Encoder
 
 TOPIC_BYTES_MAX = 65_535  # MQTT 3.1.1, 4.7.3

@@ -11,15 +11,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import nats
-from nats.errors import (
-    AuthorizationError,
-    BadSubjectError,
-    InvalidUserCredentialsError,
-    MaxPayloadError,
-    NoServersError,
-    SecureConnRequiredError,
-    SecureConnWantedError,
-)
+from nats import errors
 from nats.js.errors import BadRequestError, NotFoundError, ServiceUnavailableError
 
 from wallaroo.connectors.nats.sink import NATSSinkConfig
@@ -30,14 +22,14 @@ from wallaroo.network.tls_sockets import client_context
 TIMEOUT_S = 10.0
 PING_S = 10  # a server that vanished silently is noticed after three of them
 _LASTING = (
-    AuthorizationError,
+    errors.AuthorizationError,
     BadRequestError,
-    BadSubjectError,
-    InvalidUserCredentialsError,
-    MaxPayloadError,
+    errors.BadSubjectError,
+    errors.InvalidUserCredentialsError,
+    errors.MaxPayloadError,
     NotFoundError,  # no such stream
-    SecureConnRequiredError,
-    SecureConnWantedError,
+    errors.SecureConnRequiredError,
+    errors.SecureConnWantedError,
     ssl.SSLCertVerificationError,
 )
 _SERVER = re.compile(r"(\[[^]\s]+\]|[^\s:/?#\[\]]+)(:[0-9]{1,5})?(?=[/?#]|$)")
@@ -135,8 +127,8 @@ async def _connected_to(address: Address, server: Server) -> Any:
     )
     try:
         return await asyncio.wait_for(connecting, 2 * TIMEOUT_S)
-    except NoServersError:
-        raise (seen[-1] if seen else NoServersError()) from None
+    except errors.NoServersError:
+        raise (seen[-1] if seen else errors.NoServersError()) from None
 
 
 def _is_transient(error: Exception) -> bool:

@@ -20,9 +20,9 @@ from nats.js.errors import NotFoundError
 from wallaroo.connectors.nats.client import ERRORS, TIMEOUT_S, connected, server_of
 from wallaroo.connectors.nats.sink import NATSSinkConfig
 from wallaroo.instrumentation.faults import fault_point
-from wallaroo.sinks.addressed import unpack
 from wallaroo.sinks.queued.at_least_once import AckingSystem, Progress, Slice, SlicedSession
 from wallaroo.sinks.queued.system import BROKEN_OFF, CommitContext, DeliveryError, Session
+from wallaroo.sinks.wrapped_encoder import unpack
 
 SLICE = 500  # unconfirmed messages, at most
 ANSWER_S_MAX = 30.0

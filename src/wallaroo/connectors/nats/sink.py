@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from wallaroo.network.tls import TLS
-from wallaroo.sinks.addressed import AddressedOutput, AddressPack, decoded
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
-from wallaroo.sinks.wrapped_encoder import wrapped
+from wallaroo.sinks.wrapped_encoder import AddressedOutput, AddressPack, decoded, wrapped
 from wallaroo.steps.kinds import Encoder
 
 _is_subject = re.compile(r"(?!(?:.*\.)?[*>](?:\.|$))[^\s.]+(?:\.[^\s.]+)*").fullmatch

@@ -6,26 +6,18 @@ import logging
 from typing import Any
 
 import pika
+from pika import exceptions
 from pika.adapters.utils.connection_workflow import AMQPConnectorException
-from pika.exceptions import (
-    AMQPChannelError,
-    AMQPConnectionError,
-    AMQPError,
-    AuthenticationError,
-    ProbableAccessDeniedError,
-    ProbableAuthenticationError,
-    ShortStringTooLong,
-)
 
 from wallaroo.network.client_errors import ClientErrors, is_untrusted, sentence_of
 
 TIMEOUT_S = 10.0
 _LASTING = (
-    AMQPChannelError,  # no such queue or exchange, no rights
-    AuthenticationError,
-    ProbableAccessDeniedError,
-    ProbableAuthenticationError,
-    ShortStringTooLong,  # a name or a routing key
+    exceptions.AMQPChannelError,  # no such queue or exchange, no rights
+    exceptions.AuthenticationError,
+    exceptions.ProbableAccessDeniedError,
+    exceptions.ProbableAuthenticationError,
+    exceptions.ShortStringTooLong,  # a name or a routing key
 )
 _PIKA = logging.getLogger("pika")
 if _PIKA.level == logging.NOTSET:
@@ -56,10 +48,12 @@ def _is_transient(error: Exception) -> bool:
 def _sentence(error: Exception) -> str:
     """Return an error on one line, in the server's words if there are any."""
     words = getattr(error, "reply_text", "")
-    if not words and isinstance(error, AMQPConnectionError) and error.args:
+    if not words and isinstance(error, exceptions.AMQPConnectionError) and error.args:
         words = repr(error.args[0]) if not isinstance(error.args[0], str) else error.args[0]
     return " ".join(words.split()) or sentence_of(error)
 
 
 # pika raises the last one if TLS's or AMQP's handshake takes too long
-ERRORS = ClientErrors((AMQPError, OSError, AMQPConnectorException), _is_transient, _sentence)
+ERRORS = ClientErrors(
+    (exceptions.AMQPError, OSError, AMQPConnectorException), _is_transient, _sentence
+)

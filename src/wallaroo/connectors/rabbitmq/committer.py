@@ -15,9 +15,9 @@ from wallaroo.connectors.rabbitmq.sink import RabbitMQSinkConfig
 from wallaroo.instrumentation.faults import fault_point
 from wallaroo.network.client_errors import readable_address
 from wallaroo.network.urls import place_of
-from wallaroo.sinks.addressed import unpack
 from wallaroo.sinks.queued.at_least_once import AckingSystem, Progress, Slice, SlicedSession
 from wallaroo.sinks.queued.system import CommitContext
+from wallaroo.sinks.wrapped_encoder import unpack
 
 SLICE = 1000  # unconfirmed messages, at most
 

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from wallaroo.network.urls import url_problem
-from wallaroo.sinks.addressed import AddressedOutput, AddressPack, decoded
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
-from wallaroo.sinks.wrapped_encoder import wrapped
+from wallaroo.sinks.wrapped_encoder import AddressedOutput, AddressPack, decoded, wrapped
 from wallaroo.steps.kinds import Encoder
 
 NAME_BYTES_MAX = 255  # AMQP's short strings: routing keys, names of queues

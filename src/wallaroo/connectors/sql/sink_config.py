@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
-from wallaroo.connectors.sql.changes import ChangePack, Unpack, change_of
+from wallaroo.connectors.sql.rows import ChangePack, Unpack, change_of
 from wallaroo.sinks.changes import Delete, form_with
 from wallaroo.sinks.queued.queued_config import QueuedSinkConfig
 from wallaroo.sinks.wrapped_encoder import wrapped

@@ -18,7 +18,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, ClassVar
 
-from wallaroo.connectors.sql.changes import Unpack, Values, change_of
+from wallaroo.connectors.sql.rows import Unpack, Values, change_of
 from wallaroo.connectors.sql.sink_config import TableSinkConfig
 from wallaroo.durable.commit_id import CommitId
 from wallaroo.errors import CheckpointError, PeerError

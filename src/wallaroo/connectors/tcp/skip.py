@@ -102,11 +102,7 @@ def _skip(staging: Path, commit: CommitId, tokens: Sequence[Any], is_durable: bo
         pending.set_aside(number)
     pending.add(record)
     return Skipped(
-        number,
-        record.skipped_bytes,
-        record.skipped_outputs,
-        at,
-        progress.begun_batch >= number,
+        number, record.skipped_bytes, record.skipped_outputs, at, progress.begun_batch >= number
     )
 
 

@@ -35,10 +35,7 @@ CLIENTS_MAX = 1000
 CLIENT_DESCRIPTORS = 4  # a socket, and those with which the library wakes its thread
 OPEN_S_MAX = 10.0  # for the whole handshake
 PING_S = 20.0
-REASONS = {
-    HTTPStatus.NOT_FOUND: "no such path\n",
-    HTTPStatus.UNAUTHORIZED: "wrong token\n",
-}
+REASONS = {HTTPStatus.NOT_FOUND: "no such path\n", HTTPStatus.UNAUTHORIZED: "wrong token\n"}
 
 
 class Acknowledger:

@@ -7,14 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from wallaroo.dataflow.check.subject import Subject, problem_at, title_of, used_steps
-from wallaroo.dataflow.graph.nodes import (
-    CollectNode,
-    KeyByNode,
-    MergeNode,
-    Node,
-    SourceNode,
-    StepNode,
-)
+from wallaroo.dataflow.graph import nodes
 from wallaroo.dataflow.graph.walk import upstreams, walk
 from wallaroo.errors import Problem
 from wallaroo.steps.kinds import Step
@@ -72,13 +65,13 @@ def _refused(layout: Any, initial: Any) -> Exception | None:
 
 def times_are_known(subject: Subject) -> Iterator[Problem]:
     """Reject vectorized steps among timed ones, unless a column has the times of their rows."""
-    steps = [node for node in subject.of(StepNode) if isinstance(node.step, Step)]
+    steps = [node for node in subject.of(nodes.StepNode) if isinstance(node.step, Step)]
     timed = [node for node in steps if node.step.uses_time or node.step.keeps_entries]
     if not timed:
         return
     for node in (node for node in subject.nodes if _takes_blocks(node)):
         comes_first = _comes_first(subject, node)
-        if isinstance(node, StepNode) and isinstance(node.step, ColumnTime):
+        if isinstance(node, nodes.StepNode) and isinstance(node.step, ColumnTime):
             if not comes_first:
                 what = f"It names a column, {node.step.column!r}, and events come to it."
                 fix = (
@@ -87,9 +80,9 @@ def times_are_known(subject: Subject) -> Iterator[Problem]:
                 )
                 yield problem_at(node, what, fix)
             continue
-        if isinstance(node, StepNode) and (comes_first or _comes_last(subject, node)):
+        if isinstance(node, nodes.StepNode) and (comes_first or _comes_last(subject, node)):
             continue
-        if isinstance(node, KeyByNode) and comes_first and _have_times(node):
+        if isinstance(node, nodes.KeyByNode) and comes_first and _have_times(node):
             if _is_merged_with_itself(subject, node):
                 what = "Its rows are merged with themselves, and would meet block by block."
                 yield problem_at(node, what, "Use a per-event key extractor.")
@@ -107,62 +100,62 @@ def times_are_known(subject: Subject) -> Iterator[Problem]:
         yield problem_at(node, what, fix)
 
 
-def _have_times(node: Node) -> bool:
+def _have_times(node: nodes.Node) -> bool:
     """Return whether a column sets the times of all rows that reach a node."""
-    if isinstance(node, StepNode) and isinstance(node.step, ColumnTime):
+    if isinstance(node, nodes.StepNode) and isinstance(node.step, ColumnTime):
         return True
-    return not isinstance(node, SourceNode) and all(map(_have_times, upstreams(node)))
+    return not isinstance(node, nodes.SourceNode) and all(map(_have_times, upstreams(node)))
 
 
-def _takes_blocks(node: Node) -> bool:
+def _takes_blocks(node: nodes.Node) -> bool:
     own = getattr(node, "step", None) or getattr(node, "extractor", None)
     return isinstance(own, Step) and own.takes_blocks
 
 
-def _is_merged_with_itself(subject: Subject, node: KeyByNode) -> bool:
+def _is_merged_with_itself(subject: Subject, node: nodes.KeyByNode) -> bool:
     """Return whether a stream is merged with itself right before or after its key_by."""
-    merged = [list(_merged(each)) for each in (node.upstream, *subject.of(MergeNode))]
+    merged = [list(_merged(each)) for each in (node.upstream, *subject.of(nodes.MergeNode))]
     return len(set(merged[0])) < len(merged[0]) or any(each.count(node) > 1 for each in merged)
 
 
-def _merged(node: Node) -> Iterator[Node]:
+def _merged(node: nodes.Node) -> Iterator[nodes.Node]:
     """Yield a node, or the nodes merged in it, and each merge."""
     yield node
-    if isinstance(node, MergeNode):
+    if isinstance(node, nodes.MergeNode):
         for before in upstreams(node):
             yield from _merged(before)
 
 
-def _comes_first(subject: Subject, node: Node) -> bool:
+def _comes_first(subject: Subject, node: nodes.Node) -> bool:
     """Return whether only vectorized steps separate a step from its decoder.
 
     Rows remain rows if their stream splits right before or after a key_by.
     """
-    parting = {node, *(_merged(node.upstream) if isinstance(node, KeyByNode) else ())}
+    parting = {node, *(_merged(node.upstream) if isinstance(node, nodes.KeyByNode) else ())}
     return all(
         (before in parting or not subject.is_branched(before))
         and (
-            isinstance(before, MergeNode)
+            isinstance(before, nodes.MergeNode)
             or _takes_blocks(before)
-            or (isinstance(before, SourceNode) and _makes_blocks(before))
+            or (isinstance(before, nodes.SourceNode) and _makes_blocks(before))
         )
         for before in walk(node)
     )
 
 
-def _makes_blocks(node: SourceNode) -> bool:
+def _makes_blocks(node: nodes.SourceNode) -> bool:
     return isinstance(getattr(node.config, "decoder", None), BatchDecoder)
 
 
-def _comes_last(subject: Subject, node: Node) -> bool:
+def _comes_last(subject: Subject, node: nodes.Node) -> bool:
     """Return whether no shuffle and no timed step follows a step."""
     return not any(
-        isinstance(after, KeyByNode | CollectNode) or _is_timed(after)
+        isinstance(after, nodes.KeyByNode | nodes.CollectNode) or _is_timed(after)
         for after in subject.nodes
         if after is not node and node in walk(after)
     )
 
 
-def _is_timed(node: Node) -> bool:
+def _is_timed(node: nodes.Node) -> bool:
     step = getattr(node, "step", None)
     return isinstance(step, Step) and (step.uses_time or step.keeps_entries)

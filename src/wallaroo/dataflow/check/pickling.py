@@ -65,9 +65,9 @@ def interactive_problems(steps: Iterable[Step], configs: Iterable[Any] = ()) -> 
     """Yield the problems of an interactive session, or of a script that cannot be imported.
 
     Other processes have to get steps, states and sources from there.  Functions and classes of a
-    session are sent to workers by value (``wallaroo.user_code.session``).  Sources run in processes
-    of their own, which import their code.  Only a run on Spark has other processes: an application
-    may be built, drawn and run locally.
+    session are sent to workers by value (``wallaroo.user_code.references``).  Sources run in
+    processes of their own, which import their code.  Only a run on Spark has other processes: an
+    application may be built, drawn and run locally.
     """
     for config in configs:
         maker = getattr(config, "gen_instance", config)

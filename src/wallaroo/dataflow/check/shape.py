@@ -6,17 +6,7 @@ from collections.abc import Iterator
 
 from wallaroo.dataflow.check.kinds import described
 from wallaroo.dataflow.check.subject import Subject, problem_at, title_of
-from wallaroo.dataflow.graph.nodes import (
-    BranchNode,
-    CollectNode,
-    EndsNode,
-    KeyByNode,
-    MergeNode,
-    Node,
-    SideNode,
-    SinkNode,
-    SourceNode,
-)
+from wallaroo.dataflow.graph import nodes
 from wallaroo.dataflow.graph.walk import ends_in_key, is_state_step, keyed_nodes, upstreams, walk
 from wallaroo.errors import Problem
 from wallaroo.steps.kinds import Branch
@@ -24,10 +14,10 @@ from wallaroo.steps.kinds import Branch
 
 def ends_in_a_sink(subject: Subject) -> Iterator[Problem]:
     """Require pipelines to end in a sink: an open one's results would be lost."""
-    ends = subject.root.ends if isinstance(subject.root, EndsNode) else (subject.root,)
+    ends = subject.root.ends if isinstance(subject.root, nodes.EndsNode) else (subject.root,)
     for number, end in enumerate(ends, 1):
         which = "The pipeline" if len(ends) == 1 else f"Pipeline {number} of {len(ends)}"
-        if not isinstance(end, SinkNode):
+        if not isinstance(end, nodes.SinkNode):
             what = f"{which} is open: it ends in {title_of(end)}."
             yield subject.problem(what, "End it with to_sink() or to_sinks().")
         elif end in ends[: number - 1]:
@@ -37,8 +27,8 @@ def ends_in_a_sink(subject: Subject) -> Iterator[Problem]:
 
 def branches_lead_somewhere(subject: Subject) -> Iterator[Problem]:
     """Require pipelines on both sides of a branch: otherwise events would be lost silently."""
-    for node in subject.of(BranchNode):
-        sides = [side for side in subject.after[node] if isinstance(side, SideNode)]
+    for node in subject.of(nodes.BranchNode):
+        sides = [side for side in subject.after[node] if isinstance(side, nodes.SideNode)]
         if len(sides) == 1:
             lost = "false" if sides[0].is_true else "true"
             what = (
@@ -54,7 +44,7 @@ def branches_lead_somewhere(subject: Subject) -> Iterator[Problem]:
 
 def branches_have_predicates(subject: Subject) -> Iterator[Problem]:
     """Require functions of one event in ``branch``."""
-    for node in subject.of(BranchNode):
+    for node in subject.of(nodes.BranchNode):
         if not isinstance(node.step, Branch):
             what = f"branch() was given {described(node.step)} instead of a function."
             fix = "Give it a plain function of one event that returns what is true or false."
@@ -65,9 +55,9 @@ def nothing_after_a_sink(subject: Subject) -> Iterator[Problem]:
     """Reject steps and merges after a sink."""
     for node in subject.nodes:
         for upstream in upstreams(node):
-            if not isinstance(upstream, SinkNode) or isinstance(node, EndsNode):
+            if not isinstance(upstream, nodes.SinkNode) or isinstance(node, nodes.EndsNode):
                 continue
-            if isinstance(node, MergeNode):
+            if isinstance(node, nodes.MergeNode):
                 what = f"One side is closed: it ended in a sink at {upstream.place}."
                 yield problem_at(node, what, "Merge first, then call to_sink() once.")
             else:
@@ -81,7 +71,7 @@ def nothing_after_a_sink(subject: Subject) -> Iterator[Problem]:
 
 def has_sinks(subject: Subject) -> Iterator[Problem]:
     """Reject empty lists of sinks: the pipeline would be open."""
-    for node in subject.of(SinkNode):
+    for node in subject.of(nodes.SinkNode):
         if not node.sinks:
             yield Problem(
                 "to_sinks()",
@@ -93,7 +83,7 @@ def has_sinks(subject: Subject) -> Iterator[Problem]:
 
 def merges_are_alike(subject: Subject) -> Iterator[Problem]:
     """Require merges whose sides all end in ``key_by`` or none, to keep their keys."""
-    for node in subject.of(MergeNode):
+    for node in subject.of(nodes.MergeNode):
         left = ends_in_key(node.left)
         right = ends_in_key(node.right)
         if left != right:
@@ -105,9 +95,13 @@ def merges_are_alike(subject: Subject) -> Iterator[Problem]:
             yield problem_at(node, what, "Call key_by() after the merge, or last on both sides.")
 
 
-def _key_title(node: Node) -> str:
+def _key_title(node: nodes.Node) -> str:
     return next(
-        (title_of(found) for found in walk(node) if isinstance(found, KeyByNode | CollectNode)),
+        (
+            title_of(found)
+            for found in walk(node)
+            if isinstance(found, nodes.KeyByNode | nodes.CollectNode)
+        ),
         title_of(node),
     )
 
@@ -127,24 +121,24 @@ def state_is_keyed(subject: Subject) -> Iterator[Problem]:
             yield problem_at(node, what, fix)
 
 
-def _on_which_side(node: Node, keyed: frozenset[Node]) -> str:
+def _on_which_side(node: nodes.Node, keyed: frozenset[nodes.Node]) -> str:
     unkeyed = [
         found
         for found in walk(node)
-        if isinstance(found, SourceNode) and not _is_keyed_on_the_way(found, node)
+        if isinstance(found, nodes.SourceNode) and not _is_keyed_on_the_way(found, node)
     ]
-    has_merge = any(isinstance(found, MergeNode) for found in walk(node))
+    has_merge = any(isinstance(found, nodes.MergeNode) for found in walk(node))
     names = ", ".join(f"'{source.name}'" for source in unkeyed)
     return f" on the way from source {names}." if has_merge and unkeyed else "."
 
 
-def _is_keyed_on_the_way(source: Node, node: Node) -> bool:
+def _is_keyed_on_the_way(source: nodes.Node, node: nodes.Node) -> bool:
     """Return whether every path from ``node`` up to ``source`` has a key."""
     todo = [node]
     while todo:
         here = todo.pop()
         if here is source:
             return False
-        if not isinstance(here, KeyByNode | CollectNode):
+        if not isinstance(here, nodes.KeyByNode | nodes.CollectNode):
             todo += upstreams(here)
     return True

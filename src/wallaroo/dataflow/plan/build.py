@@ -54,10 +54,10 @@ from wallaroo.dataflow.plan.model import (
 )
 from wallaroo.dataflow.plan.ordering import Ordering
 from wallaroo.dataflow.plan.sink_ids import fresh_ids
+from wallaroo.steps.batching import LatestPerKey
 from wallaroo.steps.joins.columns import WithColumns
 from wallaroo.steps.joins.step import ROW_JOINS, Matching
 from wallaroo.steps.kinds import Branch, EventTime, Step
-from wallaroo.steps.latest import LatestPerKey
 from wallaroo.steps.windows.step import WindowStep
 
 

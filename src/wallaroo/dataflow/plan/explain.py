@@ -4,24 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wallaroo.dataflow.plan.model import (
-    BranchEntry,
-    Plan,
-    SourceEntry,
-    Stage,
-    ToBranches,
-    ToExchange,
-    ToSinks,
-)
+from wallaroo.dataflow.plan import model
 from wallaroo.steps.kinds import DEAD_LETTER, SKIP, EventTime
 
 
-def text(plan: Plan) -> str:
+def text(plan: model.Plan) -> str:
     """Explain a plan, stage by stage."""
     return "\n".join(_lines(plan)) + "\n"
 
 
-def _lines(plan: Plan) -> Iterator[str]:
+def _lines(plan: model.Plan) -> Iterator[str]:
     shuffles = plan.levels - 1
     yield (
         f"{plan.application}: {_count(len(plan.stages), 'stage')}, {_count(shuffles, 'shuffle')} "
@@ -45,12 +37,12 @@ def _lines(plan: Plan) -> Iterator[str]:
     yield from _times_of_receipt(plan)
 
 
-def _times_of_receipt(plan: Plan) -> Iterator[str]:
+def _times_of_receipt(plan: model.Plan) -> Iterator[str]:
     """Name the sources whose events get their times by receipt, if windows or joins use these."""
     untimed = [
         f"'{plan.sources[stage.entry.source].config.name}'"
         for stage in plan.stages
-        if isinstance(stage.entry, SourceEntry)
+        if isinstance(stage.entry, model.SourceEntry)
         and not any(isinstance(step, EventTime) for step in stage.steps)
     ]
     timed = [f"'{step.step_name}'" for step in plan.steps if step.keeps_entries]
@@ -62,7 +54,7 @@ def _times_of_receipt(plan: Plan) -> Iterator[str]:
         )
 
 
-def _failures(plan: Plan) -> Iterator[str]:
+def _failures(plan: model.Plan) -> Iterator[str]:
     skipping = [f"'{step.step_name}'" for step in plan.steps if step.on_error == SKIP]
     writing = [f"'{step.step_name}'" for step in plan.steps if step.on_error == DEAD_LETTER]
     if skipping or writing:
@@ -82,19 +74,19 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}" if number else f"no {noun}"
 
 
-def _entry(plan: Plan, stage: Stage) -> str:
-    if isinstance(stage.entry, SourceEntry):
+def _entry(plan: model.Plan, stage: model.Stage) -> str:
+    if isinstance(stage.entry, model.SourceEntry):
         source = plan.sources[stage.entry.source]
         return (
             f"source '{source.config.name}' ({source.config.label}), decoder "
             f"'{source.decoder.step_name}'"
         )
-    if isinstance(stage.entry, BranchEntry):
+    if isinstance(stage.entry, model.BranchEntry):
         return f"{_stages(stage.entry.stages)}, without a shuffle"
     producers = [
         f"{other.id}"
         for other in plan.stages
-        if isinstance(other.exit, ToExchange) and other.exit.stage == stage.id
+        if isinstance(other.exit, model.ToExchange) and other.exit.stage == stage.id
     ]
     return (
         f"the shuffle after {'stage' if len(producers) == 1 else 'stages'} {', '.join(producers)}"
@@ -106,22 +98,22 @@ def _stages(numbers: tuple[int, ...]) -> str:
     return f"stages {', '.join(others)} and {last}" if others else f"stage {last}"
 
 
-def _decoded(plan: Plan, stage: Stage) -> str:
+def _decoded(plan: model.Plan, stage: model.Stage) -> str:
     """Return when frames that are shipped undecoded are decoded."""
-    assert isinstance(stage.entry, SourceEntry)
+    assert isinstance(stage.entry, model.SourceEntry)
     if not plan.sources[stage.entry.source].decoder.has_key_place:
         return "decoded again after the shuffle"
     return "decoded after the shuffle: their keys are read where the decoder says"
 
 
-def _exit(plan: Plan, stage: Stage) -> str:
+def _exit(plan: model.Plan, stage: model.Stage) -> str:
     leave = stage.exit
-    if isinstance(leave, ToSinks):
+    if isinstance(leave, model.ToSinks):
         return ", ".join(
             f"sink '{plan.sinks[sink].name}' ({plan.sinks[sink].config.label})"
             for sink in leave.sinks
         )
-    if isinstance(leave, ToBranches):
+    if isinstance(leave, model.ToBranches):
         if leave.split is None:
             each = ", every event to each" if len(leave.stages) > 1 else ""
             return f"{_stages(leave.stages)}{each}"

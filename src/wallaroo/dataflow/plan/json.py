@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from wallaroo.dataflow.plan import model, sink_ids
 from wallaroo.dataflow.plan.accumulators import (
     ANOTHER_NAME,
     changed_accumulators,
@@ -28,16 +29,6 @@ from wallaroo.dataflow.plan.accumulators import (
     noted_aggregation,
 )
 from wallaroo.dataflow.plan.join_sides import changed_joins, noted_joins, refused_joins
-from wallaroo.dataflow.plan.layouts import changed_layouts, noted_layouts
-from wallaroo.dataflow.plan.model import (
-    BranchEntry,
-    Plan,
-    SourceEntry,
-    Stage,
-    ToExchange,
-    ToSinks,
-    following_of,
-)
 from wallaroo.dataflow.plan.positions import Former, Positions
 from wallaroo.dataflow.plan.schemas import (
     Schema,
@@ -47,16 +38,12 @@ from wallaroo.dataflow.plan.schemas import (
     refused_versions,
     upgrade_for,
 )
-from wallaroo.dataflow.plan.sink_ids import (
-    Noted,
-    ReconciledSinks,
-    form_of,
-    has_other_form,
-    noted,
-    place_of,
-    reconcile,
+from wallaroo.dataflow.plan.timing import (
+    changed_layouts,
+    changed_timing,
+    noted_layouts,
+    noted_timing,
 )
-from wallaroo.dataflow.plan.timing import changed_timing, noted_timing
 from wallaroo.steps.batching import BatchEvents
 from wallaroo.steps.joins.step import ORDER, Dedupe, InOrder
 from wallaroo.steps.kinds import STOP
@@ -90,8 +77,8 @@ class Comparison:
 
 
 def dumps(
-    plan: Plan,
-    gone: Noted | None = None,
+    plan: model.Plan,
+    gone: sink_ids.Noted | None = None,
     schemas: Mapping[str, Schema] | None = None,
     positions: Positions | None = None,
     former: Sequence[Former] = (),
@@ -111,13 +98,13 @@ def dumps(
     return json.dumps(described, indent=1, sort_keys=True)
 
 
-def with_old_ids(plan: Plan, old: str, has_commits: bool = True) -> ReconciledSinks:
+def with_old_ids(plan: model.Plan, old: str, has_commits: bool = True) -> sink_ids.ReconciledSinks:
     """Assign a plan's sinks the ids that they have in a checkpoint made under the plan ``old``."""
     shape = [_shape(stage) for stage in plan.stages]
-    return reconcile(plan, json.loads(old), shape, has_commits)
+    return sink_ids.reconcile(plan, json.loads(old), shape, has_commits)
 
 
-def describe(plan: Plan) -> dict[str, Any]:
+def describe(plan: model.Plan) -> dict[str, Any]:
     """Describe the relevant part of a plan: names and settings, no code."""
     steps = {step.step_name: step for stage in plan.stages for step in stage.steps}
     joins = noted_joins(plan)
@@ -139,7 +126,7 @@ def describe(plan: Plan) -> dict[str, Any]:
             }
             for source in plan.sources
         },
-        "sinks": {sink.name: noted(sink.config) for sink in plan.sinks},
+        "sinks": {sink.name: sink_ids.noted(sink.config) for sink in plan.sinks},
         "states": {
             name: {
                 "class": _kept(step),
@@ -187,7 +174,7 @@ def _qualified(cls: type[Any]) -> str:
     return f"{importable_module(cls.__module__)}.{cls.__qualname__}"
 
 
-def _keys_in_front(plan: Plan, name: str) -> set[str]:
+def _keys_in_front(plan: model.Plan, name: str) -> set[str]:
     """Return the extractors (or ``collect()``) that provide state step ``name`` with keys."""
     keys: set[str] = set()
     todo = [
@@ -196,10 +183,10 @@ def _keys_in_front(plan: Plan, name: str) -> set[str]:
     while todo:
         following = todo.pop()
         entry = plan.stages[following].entry
-        if isinstance(entry, BranchEntry):
+        if isinstance(entry, model.BranchEntry):
             todo += entry.stages
         for stage in plan.stages:
-            if not isinstance(stage.exit, ToExchange) or stage.exit.stage != following:
+            if not isinstance(stage.exit, model.ToExchange) or stage.exit.stage != following:
                 continue
             if stage.exit.keeps_key:
                 todo.append(stage.id)
@@ -208,19 +195,19 @@ def _keys_in_front(plan: Plan, name: str) -> set[str]:
     return keys
 
 
-def _shape(stage: Stage) -> dict[str, Any]:
+def _shape(stage: model.Stage) -> dict[str, Any]:
     match stage.entry:
-        case SourceEntry(source=source):
+        case model.SourceEntry(source=source):
             entry = f"source {source}"
-        case BranchEntry(stages=parents):
+        case model.BranchEntry(stages=parents):
             entry = f"stage {', '.join(map(str, parents))}"
         case _:
             entry = "shuffle"
     leave = stage.exit
     to = (
         [f"sink {sink}" for sink in leave.sinks]
-        if isinstance(leave, ToSinks)
-        else [f"stage {following}" for following in following_of(stage)]
+        if isinstance(leave, model.ToSinks)
+        else [f"stage {following}" for following in model.following_of(stage)]
     )
     return {"from": entry, "steps": [step.step_name for step in stage.steps], "to": to}
 
@@ -243,9 +230,7 @@ def abandoned(old: str, new: str) -> frozenset[str]:
 
 
 def lasting(
-    before: dict[str, Any],
-    after: dict[str, Any],
-    waits: Callable[[str], bool] = lambda sink: True,
+    before: dict[str, Any], after: dict[str, Any], waits: Callable[[str], bool] = lambda sink: True
 ) -> str:
     """Return a clause about a difference that no run can continue with; "" if there is none."""
     if before["key_groups"] != after["key_groups"]:
@@ -340,7 +325,7 @@ def _sinks(
         now = after["sinks"].get(name)
         if (now is not None and now["kind"] == was["kind"]) or not waits(name):
             continue
-        where = place_of(was)
+        where = sink_ids.place_of(was)
         yield (
             f"Sink '{name}'{f' ({where})' if where else ''} is gone, and output committed to it "
             f"may not have left yet. If it was moved, name it: "
@@ -348,11 +333,11 @@ def _sinks(
         )
     for name, was, now in _reformed_sinks(before, after, waits):
         yield (
-            f"Sink '{name}' wrote {form_of(was)} and writes {form_of(now)} now, and output in the "
-            f"former form may not have left yet. Start the former version, stop it (Ctrl-C, "
-            f"SIGTERM) once `wallaroo status` shows that nothing waits, then start this one. Or "
-            f"give this one another name: it is another sink then, and --allow-incompatible leaves "
-            f"the former output in the outbox."
+            f"Sink '{name}' wrote {sink_ids.form_of(was)} and writes {sink_ids.form_of(now)} now, "
+            f"and output in the former form may not have left yet. Start the former version, stop "
+            f"it (Ctrl-C, SIGTERM) once `wallaroo status` shows that nothing waits, then start "
+            f"this one. Or give this one another name: it is another sink then, and "
+            f"--allow-incompatible leaves the former output in the outbox."
         )
     yield from _unmovable_sinks(before, after)
 
@@ -363,10 +348,10 @@ def _unmovable_sinks(before: dict[str, Any], after: dict[str, Any]) -> Iterator[
         bound_by = now.get("bound_by")
         if bound_by and "target" in was and was["target"] != now["target"]:
             yield (
-                f"Sink '{name}' ({bound_by}) wrote to {place_of(was)} and writes to "
-                f"{place_of(now)} now, and another receiver lacks the bytes that have left. Run "
-                f"the former version until nothing waits, then give this sink another name: it "
-                f"begins at byte 0 then. If the same receiver moved, with its bytes, "
+                f"Sink '{name}' ({bound_by}) wrote to {sink_ids.place_of(was)} and writes to "
+                f"{sink_ids.place_of(now)} now, and another receiver lacks the bytes that have "
+                f"left. Run the former version until nothing waits, then give this sink another "
+                f"name: it begins at byte 0 then. If the same receiver moved, with its bytes, "
                 f"--allow-incompatible continues."
             )
 
@@ -381,7 +366,7 @@ def _reformed_sinks(
     for name, was in {**before.get("gone", {}), **before["sinks"]}.items():
         now = after["sinks"].get(name)
         is_same_kind = now is not None and now["kind"] == was["kind"]
-        if is_same_kind and has_other_form(was, now) and waits(name):
+        if is_same_kind and sink_ids.has_other_form(was, now) and waits(name):
             yield name, was, now
 
 
@@ -540,8 +525,9 @@ def _moved_sinks(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]
         notes = [key for key in ("target", "address") if key in was and key in now]
         if any(was[key] != now[key] for key in notes):
             yield (
-                f"Sink '{name}' wrote to {place_of(was)} and writes to {place_of(now)} now: what "
-                f"has left stays where it is; waiting and new output goes to the new place."
+                f"Sink '{name}' wrote to {sink_ids.place_of(was)} and writes to "
+                f"{sink_ids.place_of(now)} now: what has left stays where it is; waiting and "
+                f"new output goes to the new place."
             )
         if "writes" in was and was["writes"] != now.get("writes", was["writes"]):
             yield (

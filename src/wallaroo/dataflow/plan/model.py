@@ -35,8 +35,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from wallaroo.steps.batching import LatestPerKey
 from wallaroo.steps.kinds import Branch, Decoder, Encoder, EventTime, KeyExtractor, Step
-from wallaroo.steps.latest import LatestPerKey
 from wallaroo.steps.state_versions import Evolution
 from wallaroo.steps.windows.panes import are_stored_by_pane
 from wallaroo.steps.windows.step import WindowStep

@@ -1,4 +1,4 @@
-"""Notes in plan.json on timers and expiry of state, and their comparison.
+"""Notes in plan.json on state: timers, expiry, and dtypes' fields.
 
 They may change between two runs; the effect on stored state and timers is reported.
 """
@@ -87,3 +87,46 @@ def _changed_ttl(name: str, was: Mapping[str, Any], now: Mapping[str, Any]) -> I
             f"Step '{name}' has a ttl of {shown_span(ttl_now)} instead of {shown_span(ttl_was)}: "
             f"it counts from a key's next event on, or from the end of the former one."
         )
+
+
+Layouts = Mapping[str, Mapping[str, str]]  # the dtype of each field, by step
+
+
+def steps_with_layout(plan: Plan) -> dict[str, Any]:
+    """Return the steps whose states are rows of a dtype, by name."""
+    return {
+        step.step_name: step
+        for step in plan.steps
+        if step.is_stateful and getattr(step, "layout", None) is not None
+    }
+
+
+def noted_layouts(plan: Plan) -> dict[str, dict[str, str]]:
+    """Return the note of each step's dtype.
+
+    Stored rows are dicts of fields, read by name for any current dtype.
+    """
+    layouts = {name: step.layout for name, step in steps_with_layout(plan).items()}
+    return {
+        name: {field: str(layout[field]) for field in layout.names}
+        for name, layout in layouts.items()
+    }
+
+
+def changed_layouts(before: Layouts, after: Layouts) -> Iterator[str]:
+    """Yield a sentence for each field that is new, gone, or of another dtype."""
+    for name in sorted(before.keys() & after.keys()):
+        was = before[name]
+        now = after[name]
+        for field in sorted({*was, *now}):
+            if was.get(field) != now.get(field):
+                what = _change(was.get(field), now.get(field))
+                yield f"State of step '{name}', field '{field}': {what}."
+
+
+def _change(was: str | None, now: str | None) -> str:
+    if was is None:
+        return f"new ({now}), begins with its initial value if a stored row lacks it"
+    if now is None:
+        return "gone; a stored value is removed at its key's next event"
+    return f"was {was} and is {now}; a stored value that {now} does not hold ends the run"

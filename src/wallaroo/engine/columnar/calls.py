@@ -11,13 +11,7 @@ import pyarrow as pa
 
 from wallaroo.engine.columnar.columns.row_times import RowTimes
 from wallaroo.engine.columnar.forms import as_arrow, as_form, column_of
-from wallaroo.engine.columnar.keys import (
-    Array,
-    CodedKeys,
-    Keys,
-    LostKeys,
-    keys_of_column,
-)
+from wallaroo.engine.columnar.keys import Array, CodedKeys, Keys, LostKeys, keys_of_column
 from wallaroo.engine.columnar.rows import (
     Rows,
     batch_of_table,

@@ -14,14 +14,7 @@ import numpy as np
 from wallaroo.engine.blocks.blocks import Block
 from wallaroo.engine.blocks.keys import encode_key, group_of
 from wallaroo.engine.blocks.packing import Kind, Packing
-from wallaroo.engine.columnar.keys import (
-    Array,
-    Coder,
-    FieldKeys,
-    Keys,
-    TimedKeys,
-    in_rows,
-)
+from wallaroo.engine.columnar.keys import Array, Coder, FieldKeys, Keys, TimedKeys, in_rows
 from wallaroo.engine.columnar.packing import (
     pack_events,
     pack_keys,

@@ -14,13 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from wallaroo.engine.columnar.borders import Collect, Explode
-from wallaroo.engine.columnar.calls import (
-    Calls,
-    Given,
-    given_as,
-    missing,
-    returned,
-)
+from wallaroo.engine.columnar.calls import Calls, Given, given_as, missing, returned
 from wallaroo.engine.columnar.columns.row_times import (
     RowTimes,
     TimesOfColumn,
@@ -33,14 +27,7 @@ from wallaroo.engine.columnar.joins.interval import IntervalColumns
 from wallaroo.engine.columnar.joins.latest import LatestColumns
 from wallaroo.engine.columnar.joins.results import RowJoin
 from wallaroo.engine.columnar.joins.timed_rows import TimedRows, plain
-from wallaroo.engine.columnar.keys import (
-    CodedKeys,
-    Coder,
-    Keys,
-    LostKeys,
-    TimedKeys,
-    keys_of_list,
-)
+from wallaroo.engine.columnar.keys import CodedKeys, Coder, Keys, LostKeys, TimedKeys, keys_of_list
 from wallaroo.engine.columnar.rows import Rows, count_of, part_of, shown, take
 from wallaroo.engine.columnar.state_table import StateTable
 from wallaroo.engine.failures.error_context import blame

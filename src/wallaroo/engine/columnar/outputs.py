@@ -12,13 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from wallaroo.dataflow.plan.model import (
-    COLLECT_KEY,
-    Plan,
-    Stage,
-    ToExchange,
-    ToSinks,
-)
+from wallaroo.dataflow.plan.model import COLLECT_KEY, Plan, Stage, ToExchange, ToSinks
 from wallaroo.engine.columnar.calls import Calls, given_as, keys_by
 from wallaroo.engine.columnar.exchange import ColumnExchange
 from wallaroo.engine.columnar.forms import as_arrow

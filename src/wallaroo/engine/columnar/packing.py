@@ -17,12 +17,7 @@ import pyarrow as pa
 
 from wallaroo.engine.blocks.packing import Packing
 from wallaroo.engine.columnar.forms import as_arrow
-from wallaroo.engine.columnar.keys import (
-    CodedKeys,
-    FieldKeys,
-    Keys,
-    PlainKeys,
-)
+from wallaroo.engine.columnar.keys import CodedKeys, FieldKeys, Keys, PlainKeys
 from wallaroo.engine.columnar.rows import Rows
 
 Array = np.ndarray[Any, Any]

@@ -23,10 +23,7 @@ from wallaroo.engine.columnar.keys import Array, Coder, Keys, TimedKeys
 from wallaroo.engine.columnar.operators import exploding
 from wallaroo.engine.columnar.rows import Rows, take
 from wallaroo.engine.exchange.outputs import emit_with_key
-from wallaroo.engine.exchange.partial_aggregation import (
-    PartialAggregation,
-    emit_partial_aggregates,
-)
+from wallaroo.engine.exchange.partial_aggregation import PartialAggregation, emit_partial_aggregates
 from wallaroo.engine.failures.policies import noting_unpicklable
 from wallaroo.engine.operators.interface import Emit
 from wallaroo.engine.stages.event_stages import producer_of
@@ -35,7 +32,7 @@ from wallaroo.engine.time.stage_time import StageTime
 from wallaroo.steps.kinds import Step
 from wallaroo.steps.times import TIME_LIMIT_NS
 from wallaroo.steps.windows.aggregation import Fold, Partial, as_it_is, calls_of, fold_of
-from wallaroo.steps.windows.grid import Grid
+from wallaroo.steps.windows.panes import Grid
 from wallaroo.steps.windows.spec import RangeWindowSpec
 from wallaroo.steps.windows.step import WindowStep
 from wallaroo.vectorized.steps import BatchKeyExtractor

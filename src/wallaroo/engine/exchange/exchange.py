@@ -29,15 +29,7 @@ Route = tuple[Any, Bucket, Bucket, Callable[[Any], None]]
 class StampedKeys:
     """A key list that also records each event's time and watermark."""
 
-    __slots__ = (
-        "_began",
-        "_partition",
-        "_runs",
-        "_time",
-        "keys",
-        "times",
-        "watermarks",
-    )
+    __slots__ = ("_began", "_partition", "_runs", "_time", "keys", "times", "watermarks")
 
     def __init__(self, keys: list[Any], time: StageTime):
         self.keys = keys

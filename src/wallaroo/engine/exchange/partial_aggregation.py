@@ -43,7 +43,7 @@ from wallaroo.engine.time.stage_time import StageTime
 from wallaroo.steps.losses import Cell, CellOf, Loss, uncounted
 from wallaroo.steps.windows.aggregation import Alone, Partial
 from wallaroo.steps.windows.entries import Slot
-from wallaroo.steps.windows.late import counted_late
+from wallaroo.steps.windows.interface import counted_late
 from wallaroo.steps.windows.panes import Panes
 from wallaroo.steps.windows.spec import RangeWindowSpec
 from wallaroo.steps.windows.step import WindowStep

@@ -15,13 +15,7 @@ import pickle
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from wallaroo.engine.failures.error_context import (
-    NO_FACTS,
-    blame,
-    describe,
-    notes_of,
-    shorten,
-)
+from wallaroo.engine.failures.error_context import NO_FACTS, blame, describe, notes_of, shorten
 from wallaroo.steps.kinds import Encoder, Step
 
 # limit for a frame shown in hex, and for a pickled event: a larger letter costs more than it helps

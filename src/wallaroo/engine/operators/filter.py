@@ -11,8 +11,8 @@ from typing import Any
 
 from wallaroo.engine.operators.interface import Operator, Site
 from wallaroo.engine.operators.outputs import truth_of
+from wallaroo.steps.batching import LatestPerKey
 from wallaroo.steps.kinds import Filter
-from wallaroo.steps.latest import LatestPerKey
 from wallaroo.steps.losses import Loss
 
 

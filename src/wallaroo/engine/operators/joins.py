@@ -11,30 +11,18 @@ from typing import Any
 from wallaroo.engine.operators.fusing import fused
 from wallaroo.engine.operators.interface import Operator, Site
 from wallaroo.engine.operators.windows import emit_at, late_of, live_of
-from wallaroo.steps.joins.latest import (
-    LatestMachine,
-    Row,
-    Walk,
-    walking,
-)
+from wallaroo.steps.joins.latest import LatestMachine, Row, Walk, walking
 from wallaroo.steps.joins.machines import DedupeMachine, late_by
 from wallaroo.steps.joins.order import OrderMachine
 from wallaroo.steps.joins.pairs import PairMachine, PairsOf
-from wallaroo.steps.joins.step import (
-    Dedupe,
-    InOrder,
-    IntervalJoin,
-    LatestJoin,
-    WindowJoin,
-)
+from wallaroo.steps.joins.step import Dedupe, InOrder, IntervalJoin, LatestJoin, WindowJoin
 from wallaroo.steps.joins.waiting import Stored
 from wallaroo.steps.joins.windows import SIDES, Pairs
 from wallaroo.steps.kinds import STOP
 from wallaroo.steps.losses import Loss
 from wallaroo.steps.windows.aggregation import calls_of
 from wallaroo.steps.windows.entries import Live
-from wallaroo.steps.windows.interface import MachineContext
-from wallaroo.steps.windows.late import Late, LateEvent
+from wallaroo.steps.windows.interface import Late, LateEvent, MachineContext
 from wallaroo.steps.windows.range_machine import RangeMachine
 
 

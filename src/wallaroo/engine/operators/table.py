@@ -14,7 +14,7 @@ from wallaroo.engine.operators import (
     windows,
 )
 from wallaroo.engine.operators.interface import Build, Operator, Site
-from wallaroo.steps.batching import BatchEvents
+from wallaroo.steps.batching import BatchEvents, LatestPerKey
 from wallaroo.steps.joins.step import (
     Dedupe,
     InOrder,
@@ -35,7 +35,6 @@ from wallaroo.steps.kinds import (
     StateComputationMulti,
     Step,
 )
-from wallaroo.steps.latest import LatestPerKey
 from wallaroo.steps.windows.step import WindowStep
 
 OPERATORS: dict[type[Step], Build] = {

@@ -244,9 +244,7 @@ class _Timed:
         context = self._timer_context
         context.key = key
         self._work.call(
-            key,
-            f"timer {name} of key {key!r}",
-            lambda own: on_timer.function(own, context, name),
+            key, f"timer {name} of key {key!r}", lambda own: on_timer.function(own, context, name)
         )
 
     def _advance(self, watermark_ns: int) -> None:

@@ -17,8 +17,7 @@ from wallaroo.steps.kinds import STOP
 from wallaroo.steps.windows.aggregation import BoundAggregation, calls_of
 from wallaroo.steps.windows.count_machine import CountMachine
 from wallaroo.steps.windows.entries import Live
-from wallaroo.steps.windows.interface import Machine, MachineContext
-from wallaroo.steps.windows.late import AsLate, Late, LateEvent
+from wallaroo.steps.windows.interface import AsLate, Late, LateEvent, Machine, MachineContext
 from wallaroo.steps.windows.pane_entries import LivePanes
 from wallaroo.steps.windows.range_machine import RangeMachine
 from wallaroo.steps.windows.session_machine import SessionMachine

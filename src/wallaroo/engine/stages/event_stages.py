@@ -59,22 +59,11 @@ from wallaroo.engine.stages.readers import (
     explained,
     ship_by_declared_key,
 )
-from wallaroo.engine.stages.stage_builder import (
-    Around,
-    BuiltStage,
-    FrameReader,
-    Head,
-    LevelSite,
-)
+from wallaroo.engine.stages.stage_builder import Around, BuiltStage, FrameReader, Head, LevelSite
 from wallaroo.engine.stores.keyed_state import KeyedState, Read
 from wallaroo.engine.stores.ttl_state import keyed_state_of
 from wallaroo.engine.time.stage_time import StageTime
-from wallaroo.steps.kinds import (
-    Decoder,
-    Encoder,
-    EventTime,
-    Step,
-)
+from wallaroo.steps.kinds import Decoder, Encoder, EventTime, Step
 from wallaroo.steps.losses import Loss
 from wallaroo.steps.windows.aggregation import calls_of
 

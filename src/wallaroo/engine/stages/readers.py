@@ -297,11 +297,7 @@ def emit_timed_events(emit: Emit, time: StageTime) -> Timed:
 
 
 def decode_timed(
-    decoder: Decoder[Any],
-    emit: Emit,
-    failed: OnError,
-    time: StageTime,
-    filtered: Cell = UNCOUNTED,
+    decoder: Decoder[Any], emit: Emit, failed: OnError, time: StageTime, filtered: Cell = UNCOUNTED
 ) -> Timed:
     """Return the head of a stage after a shuffle of undecoded payloads with their times."""
     decode = decoder.quick

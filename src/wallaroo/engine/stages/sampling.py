@@ -74,12 +74,7 @@ class StageTimer:
     """Timing wrappers of one copy's operators; ``is_whole``: without a copy."""
 
     def __init__(
-        self,
-        plan: Plan,
-        stage: Stage,
-        origin: int | None,
-        clock: Clock,
-        is_whole: bool = False,
+        self, plan: Plan, stage: Stage, origin: int | None, clock: Clock, is_whole: bool = False
     ):
         self._plan = plan
         self._stage = stage

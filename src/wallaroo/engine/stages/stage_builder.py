@@ -19,12 +19,7 @@ from wallaroo.engine.exchange.reductions import Reductions
 from wallaroo.engine.failures.policies import OnError
 from wallaroo.engine.failures.reading import Reading
 from wallaroo.engine.operators.interface import Emit, Operator, Relay
-from wallaroo.engine.stages.readers import (
-    Keyed,
-    Payloads,
-    Timed,
-    emit_sided,
-)
+from wallaroo.engine.stages.readers import Keyed, Payloads, Timed, emit_sided
 from wallaroo.engine.stores.keyed_state import KeyedState, Read
 from wallaroo.engine.stores.operator_state import OperatorState
 from wallaroo.engine.time.stage_time import StageTime, lagged

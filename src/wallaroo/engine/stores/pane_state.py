@@ -19,13 +19,7 @@ from wallaroo.engine.blocks.ordered_keys import (
     key_prefix,
     split_pane,
 )
-from wallaroo.engine.stores.sorted_state import (
-    Change,
-    EntryReader,
-    Groups,
-    Unreadable,
-    raised,
-)
+from wallaroo.engine.stores.sorted_state import Change, EntryReader, Groups, Unreadable, raised
 from wallaroo.steps.windows.entries import SLOT_BYTES
 
 

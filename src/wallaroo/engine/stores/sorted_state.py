@@ -12,12 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 from wallaroo.dataflow.plan.model import ENTRY_KINDS
-from wallaroo.engine.blocks.keys import (
-    Key,
-    group_of_key,
-    homes,
-    locate,
-)
+from wallaroo.engine.blocks.keys import Key, group_of_key, homes, locate
 from wallaroo.engine.blocks.ordered_keys import (
     KEY_BYTES_MAX,
     Sub,

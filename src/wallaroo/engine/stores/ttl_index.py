@@ -17,12 +17,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from wallaroo.engine.blocks.keys import Key, encode_key
-from wallaroo.engine.blocks.ordered_keys import (
-    TIME_MAX,
-    TIME_MIN,
-    decode_time,
-    encode_time,
-)
+from wallaroo.engine.blocks.ordered_keys import TIME_MAX, TIME_MIN, decode_time, encode_time
 from wallaroo.engine.stores.sorted_state import Change, EntryReader, Groups
 
 _row = itemgetter(0)

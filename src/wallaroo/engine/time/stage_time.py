@@ -37,11 +37,7 @@ class StageTime:
     )
 
     def __init__(
-        self,
-        clock_ns: int = 0,
-        began_ns: int = TIME_MIN,
-        batch: int = -1,
-        elapsed_ns: int = 0,
+        self, clock_ns: int = 0, began_ns: int = TIME_MIN, batch: int = -1, elapsed_ns: int = 0
     ) -> None:
         self.batch = batch
         self.elapsed_ns = elapsed_ns  # by the clock, since the batch before

@@ -29,12 +29,7 @@ from typing import Any, NamedTuple
 
 from wallaroo.dataflow.plan.model import SourceTime, SourceTimes
 from wallaroo.engine.blocks.ordered_keys import TIME_MAX, TIME_MIN
-from wallaroo.engine.time.partition_times import (
-    Aligned,
-    Known,
-    Observed,
-    aligned,
-)
+from wallaroo.engine.time.partition_times import Aligned, Known, Observed, aligned
 from wallaroo.user_code.compact_pickles import pickled_by_values
 
 # how long a received event may take to reach the runtime: without event times, time lags this far

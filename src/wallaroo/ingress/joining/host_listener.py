@@ -16,24 +16,7 @@ from dataclasses import replace
 
 import msgspec
 
-from wallaroo.ingress.joining.messages import (
-    BEAT_S,
-    COMMITTED,
-    HEAD,
-    JOIN,
-    LATER,
-    LEFT,
-    LOST,
-    READY,
-    REFUSED,
-    SILENT_S,
-    START_S,
-    WELCOME,
-    Terms,
-    committed_json,
-    has_more,
-    head_of,
-)
+from wallaroo.ingress.joining import messages
 from wallaroo.network.proved_connections import TaskListener
 from wallaroo.network.replica_link import Fields, read_message, write_message
 from wallaroo.sources.joined.hosts import Farewell, IngressHost, IngressHosts, RangePlace
@@ -70,9 +53,9 @@ class _Session:
 
     def wait(self) -> bool:
         """Wait for a message or a wake-up; return whether there is a message."""
-        if has_more(self.connection):
+        if messages.has_more(self.connection):
             return True
-        ready = {descriptor for descriptor, _ in self._poll.poll(BEAT_S * 1000)}
+        ready = {descriptor for descriptor, _ in self._poll.poll(messages.BEAT_S * 1000)}
         if self._rings.fileno() in ready:
             self._rings.recv(4096)
         return self.connection.fileno() in ready
@@ -83,7 +66,7 @@ class _Session:
 
 
 class HostListener:
-    def __init__(self, listener: TaskListener, hosts: IngressHosts, terms: Terms):
+    def __init__(self, listener: TaskListener, hosts: IngressHosts, terms: messages.Terms):
         self._listener = listener
         self._hosts = hosts
         self._terms = terms
@@ -109,13 +92,13 @@ class HostListener:
     def _serve(self, connection: socket.socket) -> None:
         session = _Session(connection)
         try:
-            connection.settimeout(SILENT_S)
+            connection.settimeout(messages.SILENT_S)
             hello, _ = read_message(connection)
             try:
-                if hello["op"] == LOST:
+                if hello["op"] == messages.LOST:
                     self._give_up(str(hello["name"]))
-                    write_message(connection, {"op": LEFT})
-                elif hello["op"] == JOIN:
+                    write_message(connection, {"op": messages.LEFT})
+                elif hello["op"] == messages.JOIN:
                     self._join(session, hello)
             except _RefusedError as error:
                 answer, words = error.args
@@ -146,7 +129,7 @@ class HostListener:
         try:
             self._exchange(session, host)
         except TimeoutError:
-            cause = f"no sign of life for {SILENT_S:.0f} s"
+            cause = f"no sign of life for {messages.SILENT_S:.0f} s"
         except OSError as error:
             cause = error.strerror or str(error)
         except EOFError:
@@ -159,17 +142,17 @@ class HostListener:
     def _started(self, session: _Session, key: str, committed: Fields) -> RangePlace | None:
         """Let a host begin to listen; return its range server, or None if it cannot join."""
         connection = session.connection
-        welcome = {"op": WELCOME, "terms": self._terms.to_json(), "committed": committed}
+        welcome = {"op": messages.WELCOME, "terms": self._terms.to_json(), "committed": committed}
         self._hosts.welcome(key)
         try:
             write_message(connection, welcome)
-            connection.settimeout(START_S)
+            connection.settimeout(messages.START_S)
             answer, _ = read_message(connection)
-            connection.settimeout(SILENT_S)
+            connection.settimeout(messages.SILENT_S)
         except _GONE:
             self._hosts.vanished(key)
             raise
-        if answer["op"] != READY:
+        if answer["op"] != messages.READY:
             self._hosts.withdraw(key)
             name = key.rpartition("/")[0]
             _log.warning("ingress '%s' cannot join: %s", name, answer.get("words", ""))
@@ -180,20 +163,20 @@ class HostListener:
     def _admitted(self, name: str, id_: str, is_leaving: bool) -> tuple[str, Fields]:
         """Return a host's key, and its committed positions.  Raises _RefusedError."""
         if not NAME.fullmatch(name) or not _ID.fullmatch(id_):
-            raise _RefusedError(REFUSED, f"{name!r} is not a name of an ingress")
+            raise _RefusedError(messages.REFUSED, f"{name!r} is not a name of an ingress")
         left = self._hosts.left_of(id_)
         if left and not is_leaving:
             raise _RefusedError(
-                REFUSED,
+                messages.REFUSED,
                 f"ingress '{name}' has left this run for good. Give an empty folder to join again.",
             )
         if len(left) == len(self._hosts.sources):
-            raise _RefusedError(LEFT, "")
+            raise _RefusedError(messages.LEFT, "")
         other = self._hosts.named(name)
         key = f"{name}/{id_}"
         if other is not None and other.key != key and not other.has_left(self._hosts.sources):
             raise _RefusedError(
-                REFUSED,
+                messages.REFUSED,
                 f"ingress '{name}' has joined this run with another folder, whose input may not be "
                 f"processed yet. If this is another ingress, give it another --name (the default "
                 f"is the host's); else give that folder. Only if its disk is lost: `wallaroo "
@@ -202,11 +185,13 @@ class HostListener:
         # it listens once it is welcome: the name is its own from then on
         starting = (each for each in list(self._starting.values()) if each != key)
         if any(each.rpartition("/")[0] == name for each in starting):
-            raise _RefusedError(LATER, f"another ingress '{name}' is just joining")
+            raise _RefusedError(messages.LATER, f"another ingress '{name}' is just joining")
         if other is not None and other.session is not None:
-            raise _RefusedError(LATER, f"ingress '{name}' is connected already")
+            raise _RefusedError(messages.LATER, f"ingress '{name}' is connected already")
         is_known = other is not None and other.key == key
-        return key, committed_json(other.committed) if is_known and other is not None else {}
+        return key, messages.committed_json(
+            other.committed
+        ) if is_known and other is not None else {}
 
     def _exchange(self, session: _Session, host: IngressHost) -> None:
         """Exchange positions until the connection ends.  Raises OSError or EOFError."""
@@ -222,11 +207,15 @@ class HostListener:
                 verb = "leaves" if host.farewell is Farewell.LEAVING else "has joined"
                 _log.warning("ingress '%s' %s", host.name, verb)
             now = time.monotonic()
-            if now - received_at > SILENT_S:
+            if now - received_at > messages.SILENT_S:
                 raise TimeoutError
             has_left = host.has_left(self._hosts.sources)
-            state = {"op": COMMITTED, "sources": committed_json(host.committed), "left": has_left}
-            if state != sent or now - sent_at >= BEAT_S:
+            state = {
+                "op": messages.COMMITTED,
+                "sources": messages.committed_json(host.committed),
+                "left": has_left,
+            }
+            if state != sent or now - sent_at >= messages.BEAT_S:
                 write_message(session.connection, state)
                 sent = state
                 sent_at = now
@@ -235,10 +224,10 @@ class HostListener:
                 return
 
     def _take(self, host: IngressHost, message: Fields, payload: bytes) -> None:
-        if message["op"] != HEAD or message["source"] not in host.parts:
+        if message["op"] != messages.HEAD or message["source"] not in host.parts:
             return
         part = host.parts[message["source"]]
-        head, found, boundaries = head_of(message, payload)
+        head, found, boundaries = messages.head_of(message, payload)
         if head.as_of_ns:  # by this host's clock
             head = replace(head, as_of_ns=time.time_ns())
         if found is not None:
@@ -255,15 +244,17 @@ class HostListener:
         host = self._hosts.named(name)
         if host is None:
             known = ", ".join(f"'{each.name}'" for each in self._hosts.all()) or "none"
-            raise _RefusedError(REFUSED, f"no ingress '{name}' has joined this run: {known}")
+            raise _RefusedError(
+                messages.REFUSED, f"no ingress '{name}' has joined this run: {known}"
+            )
         if host.session is not None:
             words = f"ingress '{name}' is connected. Stop it, then `wallaroo ingress --leave`."
-            raise _RefusedError(REFUSED, words)
+            raise _RefusedError(messages.REFUSED, words)
         host.farewell = Farewell.LOST
         self._hosts.wake()
         until = time.monotonic() + GIVE_UP_S
         while not host.has_left(self._hosts.sources):
             if time.monotonic() > until:
-                raise _RefusedError(LATER, "the run does not commit at the moment")
+                raise _RefusedError(messages.LATER, "the run does not commit at the moment")
             time.sleep(LOOK_S)
         _log.warning("ingress '%s' is given up: its unread input is lost", name)

@@ -35,24 +35,7 @@ from wallaroo.durable.locks import LockedError, lock_file
 from wallaroo.durable.whole_file import write_whole
 from wallaroo.errors import CheckpointError, InUseError, PeerError, PipelineError
 from wallaroo.ingress.config import IngressSource
-from wallaroo.ingress.joining.messages import (
-    COMMITTED,
-    JOIN,
-    LATER,
-    LEFT,
-    LOST,
-    READY,
-    REFUSED,
-    SILENT_S,
-    START_S,
-    WELCOME,
-    WRITER,
-    Terms,
-    committed_of,
-    has_more,
-    head_message,
-    secret_of_ranges,
-)
+from wallaroo.ingress.joining import messages
 from wallaroo.ingress.process import Feeders, Feeding
 from wallaroo.network.key_files import KeyFile, read_key
 from wallaroo.network.proved_connections import DriverEndpoint, connect
@@ -142,7 +125,7 @@ class _Reported:
         self._head = head
         self._open = connections
         self._sent_at = now
-        return head_message(source, head, None if is_same else connections, boundaries)
+        return messages.head_message(source, head, None if is_same else connections, boundaries)
 
 
 class Member:
@@ -155,7 +138,7 @@ class Member:
         self._is_stopping = is_stopping
         self._report = report
         self._feeders: _Received | None = None
-        self._terms: Terms | None = None
+        self._terms: messages.Terms | None = None
         self._identity = _Identity("", "")
         self._has_joined = False
         self._away_since: float | None = None
@@ -168,7 +151,7 @@ class Member:
 
     def run(self) -> None:
         """Receive until a stop is requested, or leave.  Raises PeerError or CheckpointError."""
-        key = read_key(self._options.key, WRITER)
+        key = read_key(self._options.key, messages.WRITER)
         with self._held():
             try:
                 while not self._is_stopping.is_set():
@@ -287,26 +270,28 @@ class Member:
         """Join over a connection until it ends; return whether this host has left permanently."""
         own = self._identity
         leaving = self._options.is_leaving
-        link.settimeout(SILENT_S)
-        write_message(link, {"op": JOIN, "name": own.name, "id": own.id, "is_leaving": leaving})
+        link.settimeout(messages.SILENT_S)
+        write_message(
+            link, {"op": messages.JOIN, "name": own.name, "id": own.id, "is_leaving": leaving}
+        )
         answer, _ = read_message(link)
-        if answer["op"] == LEFT:
+        if answer["op"] == messages.LEFT:
             return self._left()
-        if answer["op"] == REFUSED:
+        if answer["op"] == messages.REFUSED:
             raise CheckpointError(f"the run refuses this ingress: {answer['words']}")
-        if answer["op"] != WELCOME:
+        if answer["op"] != messages.WELCOME:
             raise ConnectionError(answer.get("words", "it answers something else"))
-        terms = Terms.from_json(answer["terms"])
-        committed = committed_of(answer["committed"])
+        terms = messages.Terms.from_json(answer["terms"])
+        committed = messages.committed_of(answer["committed"])
         try:
             self._prepare(terms, committed, link, secret)
         except (CheckpointError, PeerError, PipelineError) as error:
-            write_message(link, {"op": REFUSED, "words": str(error)})
+            write_message(link, {"op": messages.REFUSED, "words": str(error)})
             raise
         assert self._feeders is not None
         pem = Path(self._options.tls.certificate).read_text("ascii") if self._options.tls else ""
         ranges = self._feeders.range_address
-        write_message(link, {"op": READY, "ranges": ranges, "certificate": pem})
+        write_message(link, {"op": messages.READY, "ranges": ranges, "certificate": pem})
         self._note_joined()
         return self._exchange(link, terms, committed)
 
@@ -333,7 +318,11 @@ class Member:
         return True
 
     def _prepare(
-        self, terms: Terms, committed: Mapping[str, Committed], link: socket.socket, secret: bytes
+        self,
+        terms: messages.Terms,
+        committed: Mapping[str, Committed],
+        link: socket.socket,
+        secret: bytes,
     ) -> None:
         """Check the spools and listen as the run asks.  Raises CheckpointError or PeerError."""
         make_private(self._root, is_durable=True)
@@ -355,7 +344,7 @@ class Member:
         self._feeders = self._started(placed, str(link.getsockname()[0]), secret)
         self._terms = placed
 
-    def _publish_all(self, terms: Terms) -> None:
+    def _publish_all(self, terms: messages.Terms) -> None:
         """Publish everything acknowledged, even if the head was lost in a power cut."""
         for source in terms.sources:
             folder = folder_of(self._root, source.name)
@@ -363,7 +352,7 @@ class Member:
             writer.publish()
             writer.close()
 
-    def _started(self, terms: Terms, own_address: str, secret: bytes) -> _Received:
+    def _started(self, terms: messages.Terms, own_address: str, secret: bytes) -> _Received:
         options = self._options
         serve_on, serve_port = options.ranges or (own_address, 0)
         what = f"workers read from {serve_on} over a network, and that is not encrypted."
@@ -381,7 +370,7 @@ class Member:
                 serve_on=serve_on,
                 serve_port=serve_port,
                 serve_tls=options.tls,
-                serve_secret=secret_of_ranges(secret),
+                serve_secret=messages.secret_of_ranges(secret),
                 is_stopping=self._is_stopping.is_set,
                 wake=str(self._wakes.getsockname()),
             ),
@@ -400,7 +389,9 @@ class Member:
             durability=level,
         )
 
-    def _exchange(self, link: socket.socket, terms: Terms, committed: dict[str, Committed]) -> bool:
+    def _exchange(
+        self, link: socket.socket, terms: messages.Terms, committed: dict[str, Committed]
+    ) -> bool:
         """Report what is received and learn what is committed, until the connection ends.
 
         Return whether this host has left permanently.  Raises OSError or EOFError.
@@ -416,21 +407,21 @@ class Member:
             if self._wait(link):
                 answer, _ = read_message(link)
                 received_at = time.monotonic()
-                if answer["op"] == COMMITTED:
-                    for name, newest in committed_of(answer["sources"]).items():
+                if answer["op"] == messages.COMMITTED:
+                    for name, newest in messages.committed_of(answer["sources"]).items():
                         if name in folders and committed.get(name) != newest:
                             write_tail(folders[name], newest.position, newest.released)
                             committed[name] = newest
                     if answer["left"] and self._options.is_leaving:
                         return self._left()
-            if time.monotonic() - received_at > SILENT_S:
-                raise TimeoutError(f"no sign of life for {SILENT_S:.0f} s")
+            if time.monotonic() - received_at > messages.SILENT_S:
+                raise TimeoutError(f"no sign of life for {messages.SILENT_S:.0f} s")
             self._poll()
         return False
 
     def _wait(self, link: socket.socket) -> bool:
         """Wait for the ingress or the driver; return whether the driver has sent something."""
-        if has_more(link):
+        if messages.has_more(link):
             return True
         ready, _, _ = select.select([link, self._wakes], [], [], LOOK_S)
         if self._wakes in ready:
@@ -457,20 +448,20 @@ def _boundaries(folder: Path, start: Boundary, end: Boundary) -> Iterator[Bounda
 
 def give_up(options: MemberOptions, name: str) -> None:
     """Make a run give up a lost ingress.  Raises PeerError or CheckpointError."""
-    key = read_key(options.key, WRITER)
+    key = read_key(options.key, messages.WRITER)
     host, port = options.addresses[0]
     endpoint = DriverEndpoint((host, port), bytes.fromhex(key.secret), key.certificate)
     try:
         with connect(endpoint, CONNECT_S) as link:
-            link.settimeout(START_S)
-            write_message(link, {"op": LOST, "name": name})
+            link.settimeout(messages.START_S)
+            write_message(link, {"op": messages.LOST, "name": name})
             answer, _ = read_message(link)
     except _ERRORS as error:
         raise PeerError(
             f"the run at {host}:{port} does not answer: {getattr(error, 'strerror', '') or error}. "
             f"See that it runs, and that --key is a copy of its ingress.key."
         ) from error
-    if answer["op"] == LATER:
+    if answer["op"] == messages.LATER:
         raise PeerError(f"{answer['words']}. Try again.")
-    if answer["op"] != LEFT:
+    if answer["op"] != messages.LEFT:
         raise CheckpointError(answer["words"])

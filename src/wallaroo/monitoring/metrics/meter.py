@@ -18,24 +18,13 @@ from typing import NamedTuple
 
 from wallaroo.engine.failures.policies import Sample, Tally
 from wallaroo.engine.report import TaskReport
+from wallaroo.monitoring.metrics import progress
 from wallaroo.monitoring.metrics.batches import BatchMeter, BatchRecord
-from wallaroo.monitoring.metrics.details import (
-    Identity,
-    LatencyBuckets,
-    RunDetails,
-    StateSize,
-)
+from wallaroo.monitoring.metrics.details import Identity, LatencyBuckets, RunDetails, StateSize
 from wallaroo.monitoring.metrics.failed_events import ErrorLog
 from wallaroo.monitoring.metrics.flow import CountMeter, FlowMeter
 from wallaroo.monitoring.metrics.history import Row, SampleHistory, Totals
 from wallaroo.monitoring.metrics.latency import LatencyMeter, Receipts
-from wallaroo.monitoring.metrics.progress import (
-    Moved,
-    Phase,
-    Recovery,
-    RunProgress,
-    Usage,
-)
 from wallaroo.monitoring.metrics.status import (
     IngressStatus,
     ProcessStatus,
@@ -79,7 +68,7 @@ class RunMeter:
     ) -> None:
         self._lock = Lock()
         self._identity = Identity(application, started_at, checkpoint, is_durable, durability)
-        self._progress = RunProgress(tasks)
+        self._progress = progress.RunProgress(tasks)
         self._batches = BatchMeter()
         self._flow = FlowMeter(started_at)
         self._latency = LatencyMeter(latency_target_ms)
@@ -100,7 +89,7 @@ class RunMeter:
     def starting(self, doing: str) -> None:
         """Note the current task of a starting or stopping run; "": nothing in particular."""
         with self._lock:
-            self._progress.begin_phase(Phase(doing, time.time()))
+            self._progress.begin_phase(progress.Phase(doing, time.time()))
 
     def own(self, epoch: int) -> None:
         """Record the epoch in which the run owns its checkpoint."""
@@ -128,7 +117,7 @@ class RunMeter:
             self._progress.running_at = now
             self._flow.restart_rates(now)
 
-    def recovered(self, recovery: Recovery) -> None:
+    def recovered(self, recovery: progress.Recovery) -> None:
         """Note the commit found in the checkpoint and, once the run is ready, the time it took."""
         with self._lock:
             self._progress.recovery = recovery
@@ -155,12 +144,12 @@ class RunMeter:
     ) -> None:
         """Note the processes on the driver's machine, and processor seconds by their names."""
         with self._lock:
-            self._progress.usage = Usage(processes, cpu_s)
+            self._progress.usage = progress.Usage(processes, cpu_s)
 
     def set_moved(self, text: str) -> None:
         """Record what the last cluster change moved, in words."""
         with self._lock:
-            self._progress.moves.append(Moved(time.time(), text))
+            self._progress.moves.append(progress.Moved(time.time(), text))
 
     def set_step_times(self, times: tuple[StepTime, ...]) -> None:
         """Record the watermark of each state step."""

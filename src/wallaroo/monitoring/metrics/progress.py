@@ -6,12 +6,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from wallaroo.monitoring.metrics.status import (
-    ProcessStatus,
-    RunState,
-    StepTime,
-    WorkerStatus,
-)
+from wallaroo.monitoring.metrics.status import ProcessStatus, RunState, StepTime, WorkerStatus
 
 MOVES_KEPT = 20
 

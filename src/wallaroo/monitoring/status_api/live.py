@@ -15,14 +15,7 @@ from itertools import pairwise
 from threading import Lock
 from typing import Any
 
-from wallaroo.dataflow.plan.model import (
-    DEAD_LETTERS,
-    Plan,
-    SourceEntry,
-    Stage,
-    ToBranches,
-    ToExchange,
-)
+from wallaroo.dataflow.plan import model
 from wallaroo.monitoring.metrics.details import RunDetails
 from wallaroo.monitoring.metrics.meter import RunMeter
 from wallaroo.monitoring.metrics.status import RunStatus
@@ -38,7 +31,7 @@ Answer = dict[str, Any]
 class LiveView:
     """The source of messages; all streams share one for a moment."""
 
-    def __init__(self, plan: Plan):
+    def __init__(self, plan: model.Plan):
         self._plan = plan
         self._lock = Lock()
         self._message = b""
@@ -103,7 +96,7 @@ def _first_groups(figures: dict[int, int]) -> dict[int, int]:
 # -- the graph
 
 
-def graph_of(plan: Plan) -> Answer:
+def graph_of(plan: model.Plan) -> Answer:
     """Return nodes and edges; ``place`` is a step's place in the samples of its stage."""
     return {
         "application": plan.application,
@@ -113,9 +106,9 @@ def graph_of(plan: Plan) -> Answer:
     }
 
 
-def _source_nodes(plan: Plan) -> Iterator[Answer]:
+def _source_nodes(plan: model.Plan) -> Iterator[Answer]:
     for stage in plan.stages:
-        if isinstance(stage.entry, SourceEntry):
+        if isinstance(stage.entry, model.SourceEntry):
             source = plan.sources[stage.entry.source]
             yield _node(
                 f"source:{stage.entry.source}",
@@ -126,22 +119,22 @@ def _source_nodes(plan: Plan) -> Iterator[Answer]:
             )
 
 
-def _step_nodes(plan: Plan) -> Iterator[Answer]:
+def _step_nodes(plan: model.Plan) -> Iterator[Answer]:
     for stage in plan.stages:
         for place, step in enumerate(stage.steps, 1):
             kind = "state" if step.is_stateful else "step"
             node = _node(f"step:{stage.id}:{place}", kind, step.step_name, step.kind, stage.id)
             # ``head`` is the stage whose keys are counted
             yield {**node, "place": place, "head": plan.head_of(stage).id}
-        if isinstance(stage.exit, ToBranches) and stage.exit.split is not None:
+        if isinstance(stage.exit, model.ToBranches) and stage.exit.split is not None:
             split = stage.exit.split
             node = _node(_split_id(stage), "step", split.step_name, split.kind, stage.id)
             yield {**node, "place": len(stage.steps) + 1}
 
 
-def _sink_nodes(plan: Plan) -> Iterator[Answer]:
+def _sink_nodes(plan: model.Plan) -> Iterator[Answer]:
     for number, sink in enumerate(plan.sinks):
-        if sink.name != DEAD_LETTERS:
+        if sink.name != model.DEAD_LETTERS:
             yield _node(f"sink:{number}", "sink", sink.name, sink.config.label, -1)
 
 
@@ -149,22 +142,22 @@ def _node(name: str, kind: str, title: str, label: str, stage: int) -> Answer:
     return {"id": name, "kind": kind, "name": title, "label": label, "stage": stage, "place": 0}
 
 
-def _split_id(stage: Stage) -> str:
+def _split_id(stage: model.Stage) -> str:
     return f"step:{stage.id}:{len(stage.steps) + 1}"
 
 
-def _chain(stage: Stage) -> list[str]:
+def _chain(stage: model.Stage) -> list[str]:
     """Return the nodes that a stage has, in order."""
-    first = [f"source:{stage.entry.source}"] if isinstance(stage.entry, SourceEntry) else []
+    first = [f"source:{stage.entry.source}"] if isinstance(stage.entry, model.SourceEntry) else []
     steps = [f"step:{stage.id}:{place}" for place in range(1, len(stage.steps) + 1)]
-    is_split = isinstance(stage.exit, ToBranches) and stage.exit.split is not None
+    is_split = isinstance(stage.exit, model.ToBranches) and stage.exit.split is not None
     return [*first, *steps, *([_split_id(stage)] if is_split else [])]
 
 
-def _edges(plan: Plan, stage: Stage) -> Iterator[Answer]:
+def _edges(plan: model.Plan, stage: model.Stage) -> Iterator[Answer]:
     """Yield the edges through one stage, and out of it."""
     chain = _chain(stage)
-    is_source = isinstance(stage.entry, SourceEntry)
+    is_source = isinstance(stage.entry, model.SourceEntry)
     for place, (before, after) in enumerate(pairwise(chain)):
         yield {
             "from": before,
@@ -179,17 +172,17 @@ def _edges(plan: Plan, stage: Stage) -> Iterator[Answer]:
         yield {"from": chain[-1], **edge}
 
 
-def _exits(plan: Plan, stage: Stage) -> Iterator[Answer]:
+def _exits(plan: model.Plan, stage: model.Stage) -> Iterator[Answer]:
     """Yield a stage's outgoing edges, through stages of only a shuffle or branch."""
     leave = stage.exit
-    if isinstance(leave, ToExchange):
+    if isinstance(leave, model.ToExchange):
         following = plan.stages[leave.stage]
         shuffle = {
             "kind": "shuffle", "stage": stage.id, "after": leave.stage, "key": _key_of(leave)
         }  # fmt: skip
         for edge in _into(plan, following):
             yield {"to": edge["to"], **shuffle}
-    elif isinstance(leave, ToBranches):
+    elif isinstance(leave, model.ToBranches):
         words = ("true", "false") if leave.split is not None else ("",) * len(leave.stages)
         for branch, word in zip(leave.stages, words, strict=True):
             for edge in _into(plan, plan.stages[branch]):
@@ -201,7 +194,7 @@ def _exits(plan: Plan, stage: Stage) -> Iterator[Answer]:
             }  # fmt: skip
 
 
-def _into(plan: Plan, stage: Stage) -> Iterator[Answer]:
+def _into(plan: model.Plan, stage: model.Stage) -> Iterator[Answer]:
     """Yield the edge to the first node of a stage, or those to where its events go."""
     chain = _chain(stage)
     if not chain:
@@ -210,7 +203,7 @@ def _into(plan: Plan, stage: Stage) -> Iterator[Answer]:
         yield {"to": chain[0], "kind": "direct", "stage": stage.id, "place": 1, "key": ""}
 
 
-def _key_of(leave: ToExchange) -> str:
+def _key_of(leave: model.ToExchange) -> str:
     if leave.keeps_key:
         return "by the key it has"
     return leave.extractor.step_name if leave.extractor else "all to one key"

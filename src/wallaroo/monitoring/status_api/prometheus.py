@@ -21,14 +21,7 @@ from prometheus_client.exposition import generate_latest
 from wallaroo.dataflow.plan.model import Plan
 from wallaroo.monitoring.metrics.details import BOUNDS_S, LatencyBuckets, RunDetails
 from wallaroo.monitoring.metrics.status import RunStatus
-from wallaroo.monitoring.status_api.figures import (
-    FIGURES,
-    PREFIX,
-    Figure,
-    Kind,
-    Row,
-    Run,
-)
+from wallaroo.monitoring.status_api.figures import FIGURES, PREFIX, Figure, Kind, Row, Run
 
 
 def exposition(plan: Plan, status: RunStatus, details: RunDetails) -> bytes:

@@ -20,13 +20,7 @@ from wallaroo.monitoring.metrics.meter import RunMeter
 from wallaroo.monitoring.metrics.status import RunState, RunStatus
 from wallaroo.monitoring.status_api import queries
 from wallaroo.monitoring.status_api.entities import EntityReader
-from wallaroo.monitoring.status_api.http import (
-    Reply,
-    Request,
-    Route,
-    error_reply,
-    json_reply,
-)
+from wallaroo.monitoring.status_api.http import Reply, Request, Route, error_reply, json_reply
 from wallaroo.monitoring.status_api.live import LiveView, graph_of
 
 STREAM_EVERY_S = 1.0

@@ -27,12 +27,7 @@ from wallaroo.runtime.batch.commit_protocol import BatchProtocol
 from wallaroo.runtime.batch.event_time import BatchTimes
 from wallaroo.runtime.batch.housekeeping import Housekeeping
 from wallaroo.runtime.batch.pacing import Pacer
-from wallaroo.runtime.tasks.job import (
-    BatchJob,
-    Deployment,
-    Piece,
-    Pieces,
-)
+from wallaroo.runtime.tasks.job import BatchJob, Deployment, Piece, Pieces
 from wallaroo.runtime.tasks.task_runner import TaskRunner
 from wallaroo.sources.log import Position, Reached, SourceLog, from_stored, to_stored
 from wallaroo.state.log.commits import Commit
@@ -324,12 +319,7 @@ class Batches:
         return tuple(map(tuple, pieces))
 
     def _learn(
-        self,
-        job: BatchJob,
-        reports: Sequence[TaskReport],
-        places: int,
-        events: int,
-        seconds: float,
+        self, job: BatchJob, reports: Sequence[TaskReport], places: int, events: int, seconds: float
     ) -> None:
         tasks = len({report.task for report in reports})
         self._pacer.passed(places, events)

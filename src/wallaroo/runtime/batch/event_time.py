@@ -47,10 +47,7 @@ class BatchTimes:
     """
 
     def __init__(
-        self,
-        plan: Plan,
-        logs: Mapping[str, SourceLog],
-        clock_ns: Callable[[], int] = _now_ns,
+        self, plan: Plan, logs: Mapping[str, SourceLog], clock_ns: Callable[[], int] = _now_ns
     ):
         self._plan = plan
         self._names = [source.config.name for source in plan.sources]

@@ -1,9 +1,9 @@
 """The trigger of batches: start and end of the next one.
 
-A batch begins as soon as there is work and the cadence of the latency target allows it
-(`runtime/batch/cadence.py`). Batches adapt to the load: each takes the input that arrived during
-the previous one, within the pacer's bound. If all sources report new input, the driver sleeps until
-then. Otherwise it polls: often shortly after input, and less often the longer there is none.
+A batch begins as soon as there is work and the cadence of the latency target allows it (`Cadence`).
+Batches adapt to the load: each takes the input that arrived during the previous one, within the
+pacer's bound. If all sources report new input, the driver sleeps until then. Otherwise it polls:
+often shortly after input, and less often the longer there is none.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
+import statistics
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +23,63 @@ from wallaroo.errors import PeerError
 from wallaroo.instrumentation.tuning import HUNG_S
 from wallaroo.runtime.batch.admission import Admission, Ends, plan_ends
 from wallaroo.runtime.batch.batches import Batches
-from wallaroo.runtime.batch.cadence import Cadence
 from wallaroo.sources.log import SourceLog
 from wallaroo.spool.waking import PauseNote
+
+WINDOW = 16  # batches
+SLOW = 1.5  # times the median: batches up to this duration still meet the target
+FULL = 0.5  # share of a batch's bound; batches end at chunk boundaries, so they seldom reach it
+
+
+class Cadence:
+    """The earliest beginning of the next batch.
+
+    Pure: the clock comes in as an argument, in monotonic seconds.
+
+    An event that arrives right after a batch began waits for the next one, plus that batch's
+    duration. So the interval between two batch starts is at least the target minus one and a half
+    times the duration of a batch (the median of the newest ones, from start until the host requests
+    another): the target holds even for batches that take half as long again, and the more of a
+    batch is spent on events, the less they wait. An event that arrives later starts a batch at
+    once: an idle run sleeps, and a lone event does not wait. A batch filled to a good part of its
+    bound is also followed at once, as more input is waiting. So is every batch if one takes two
+    thirds of the target, or if there is no target (0).
+    """
+
+    def __init__(self, target_s: float = 0.0):
+        """Start without a wait; ``target_s``: 0 if there is no target."""
+        self._target_s = target_s
+        self._took_s: deque[float] = deque(maxlen=WINDOW)
+        self._began: float | None = None  # the newest batch
+        self._is_under_way = False
+        self._was_full = False
+
+    def begins(self, now: float, events: int, events_max: int) -> None:
+        """Record the start of a batch of ``events`` events, with bound ``events_max``."""
+        self._began = now
+        self._is_under_way = True
+        self._was_full = events >= FULL * events_max
+
+    def ends(self, now: float) -> None:
+        """Record the end of the current batch, if any."""
+        if self._is_under_way and self._began is not None:
+            self._took_s.append(now - self._began)
+        self._is_under_way = False
+
+    def pause_s(self, now: float) -> float:
+        """Return the seconds until the next batch may begin; 0 if it may begin now.
+
+        >>> cadence = Cadence(0.050)
+        >>> cadence.begins(10.000, events=3, events_max=1_000)
+        >>> cadence.ends(10.008)
+        >>> round(cadence.pause_s(10.008), 3), cadence.pause_s(10.060)
+        (0.03, 0.0)
+        """
+        if self._began is None or self._was_full or not self._took_s:
+            return 0.0
+        interval_s = self._target_s - SLOW * statistics.median(self._took_s)
+        return max(0.0, self._began + interval_s - now)
+
 
 SLOWER = 0.05  # the next pause as a share of the time without input
 LOOK_WOKEN_S = 2.0  # between polls of sources that wake the driver, in case a wake-up is lost

@@ -15,7 +15,7 @@ from wallaroo.monitoring.metrics.flow import BackfillMeter
 from wallaroo.monitoring.metrics.meter import RunMeter
 from wallaroo.monitoring.metrics.status import SinkLine, SourceStatus
 from wallaroo.runtime.batch.batches import Batches
-from wallaroo.runtime.lifecycle.sink_waits import LOGGED_S, Wait, clock
+from wallaroo.runtime.lifecycle.sinks import LOGGED_S, Wait, clock
 from wallaroo.runtime.lifecycle.times import NO_TIMES, RunTimes, times_of
 from wallaroo.sinks.interface import SinkCommitter
 from wallaroo.sources.log import Head, Position, SourceLog

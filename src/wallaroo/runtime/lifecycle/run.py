@@ -29,9 +29,8 @@ from wallaroo.monitoring.status_api.server import StatusServer
 from wallaroo.options import RunHandle, RunOptions
 from wallaroo.runtime.batch.batches import WarmUp
 from wallaroo.runtime.host import Host, RunFolders
-from wallaroo.runtime.lifecycle.at_exit import stop_at_exit
 from wallaroo.runtime.lifecycle.phases import Phases, StoppedError
-from wallaroo.runtime.lifecycle.shutdown_stack import ShutdownStack
+from wallaroo.runtime.lifecycle.shutdown_stack import ShutdownStack, stop_at_exit
 from wallaroo.runtime.lifecycle.spec import RunSpec
 from wallaroo.runtime.lifecycle.start import (
     OpenedCheckpoint,

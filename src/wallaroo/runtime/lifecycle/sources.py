@@ -89,9 +89,7 @@ class RunSources:
         return {name: log.beginning() for name, log in logs.items() if name not in positions}
 
     def start(
-        self,
-        is_stopping: Callable[[], bool],
-        once_free: Callable[[Callable[[], None]], None],
+        self, is_stopping: Callable[[], bool], once_free: Callable[[Callable[[], None]], None]
     ) -> None:
         """Accept input; workers elsewhere fetch it from this host.
 

@@ -33,8 +33,7 @@ from wallaroo.runtime.batch.batch_metrics import BatchMetrics
 from wallaroo.runtime.batch.batches import Batches, BatchSetup
 from wallaroo.runtime.batch.commit_protocol import BatchProtocol
 from wallaroo.runtime.batch.housekeeping import Housekeeping
-from wallaroo.runtime.batch.pacing import Pacer
-from wallaroo.runtime.batch.rate_limit import RateLimit
+from wallaroo.runtime.batch.pacing import Pacer, RateLimit
 from wallaroo.runtime.host import Host
 from wallaroo.runtime.lifecycle.observer import Observer
 from wallaroo.runtime.lifecycle.phases import Phases
@@ -316,10 +315,7 @@ def _deployment(spec: RunSpec, opened: OpenedCheckpoint, user_output: UserOutput
     if remote is not None:
         deployment = replace(deployment, storage=remote, outbox_root="", is_durable=False)
     return replace(
-        deployment,
-        tuning=spec.options.tuning,
-        user_output=user_output,
-        view=checkpoint.view,
+        deployment, tuning=spec.options.tuning, user_output=user_output, view=checkpoint.view
     )
 
 

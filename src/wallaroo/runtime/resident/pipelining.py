@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 from wallaroo.dataflow.plan.model import Plan, ToSinks
 from wallaroo.engine.time.watermarks import BatchTime
 from wallaroo.runtime.batch.admission import Admission, Ends
-from wallaroo.runtime.resident.messages import Ahead, Epoch
+from wallaroo.runtime.resident.framing import Ahead, Epoch
 from wallaroo.runtime.tasks.job import Pieces
 
 # returns the ends of an epoch, by its start

@@ -30,18 +30,10 @@ from wallaroo.engine.stores.sorted_state import Change, EntryReader
 from wallaroo.errors import CheckpointError
 from wallaroo.runtime.resident.view_refresh import Views
 from wallaroo.runtime.resident.write_buffer import BufferedEntries, BufferedStates, WriteLayer
+from wallaroo.state import task_state
 from wallaroo.state.log.commits import DeltaRef, SnapshotRef
 from wallaroo.state.log.history import Version
 from wallaroo.state.log.storage import Storage
-from wallaroo.state.task_state import (
-    INLINE_BYTES_MAX,
-    NO_SIZES,
-    NO_STORES,
-    GroupSizes,
-    States,
-    TaskState,
-    entry_changes,
-)
 from wallaroo.state.views.view_updates import CatchUp
 
 NEVER = Version(-2, "")
@@ -59,7 +51,7 @@ class ResidentState:
 
     def __init__(self, views: Views):
         self._views = views
-        self._view: TaskState | None = None
+        self._view: task_state.TaskState | None = None
         self._viewed = NEVER  # the view's commit
         self._newer = WriteLayer()
         self._older = WriteLayer()
@@ -147,7 +139,7 @@ class ResidentState:
         yield from (key for key, raw in written.items() if raw is not None)
         yield from (key for key in self._view.keys(step) if key not in written)
 
-    def states_after(self, step: str, group: int, key: bytes, limit: int) -> States:
+    def states_after(self, step: str, group: int, key: bytes, limit: int) -> task_state.States:
         """Yield states of the view, which may be older than the last commit (`TaskState`)."""
         assert self._view is not None
         return self._view.states_after(step, group, key, limit)
@@ -163,16 +155,16 @@ class ResidentState:
         name: str,
         storage: Storage,
         batch: int,
-        stores: Mapping[str, OperatorState] = NO_STORES,
+        stores: Mapping[str, OperatorState] = task_state.NO_STORES,
     ) -> DeltaRef | None:
         """Stage the changes, inside the reference if they are small; None without changes."""
         assert self._view is not None
         changes = {step: dict(state.changes()) for step, state in states.items()}
-        entries = {each: list(rows) for each, rows in entry_changes(stores)}
+        entries = {each: list(rows) for each, rows in task_state.entry_changes(stores)}
         self._pending.states.update(changes)
         self._pending.entries.update(entries)
         rows = {step: changed.items() for step, changed in changes.items()}
-        return self._view.stage(rows, name, storage, batch, INLINE_BYTES_MAX, entries)
+        return self._view.stage(rows, name, storage, batch, task_state.INLINE_BYTES_MAX, entries)
 
     def take_snapshots(self) -> tuple[SnapshotRef, ...]:
         """Return, once each, the snapshots that were written from the newest view."""
@@ -181,9 +173,9 @@ class ResidentState:
         return snapshots
 
     @property
-    def group_sizes(self) -> GroupSizes:
+    def group_sizes(self) -> task_state.GroupSizes:
         """Return the sizes of the key groups in the newest snapshots."""
-        return self._view.group_sizes if self._view is not None else NO_SIZES
+        return self._view.group_sizes if self._view is not None else task_state.NO_SIZES
 
     def close(self) -> None:
         """Do nothing: the state stays open."""

@@ -32,14 +32,15 @@ from wallaroo.network.proved_connections import (
     TaskListener,
 )
 from wallaroo.network.tls import Pem
-from wallaroo.runtime.resident.framing import receive, send
-from wallaroo.runtime.resident.messages import (
+from wallaroo.runtime.resident.framing import (
     LOST,
     Ahead,
     Epoch,
     Hello,
     Welcome,
     packed_for_tasks,
+    receive,
+    send,
 )
 from wallaroo.runtime.tasks.job import BatchJob
 

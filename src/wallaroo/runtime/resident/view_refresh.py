@@ -16,12 +16,7 @@ from wallaroo.instrumentation.tracing import trace_point
 from wallaroo.instrumentation.tuning import DEFAULT, Tuning
 from wallaroo.runtime.resident.write_buffer import WriteLayer
 from wallaroo.state.log.commits import SnapshotRef
-from wallaroo.state.log.history import (
-    History,
-    Past,
-    Remembered,
-    Version,
-)
+from wallaroo.state.log.history import History, Past, Remembered, Version
 from wallaroo.state.log.storage import Storage
 from wallaroo.state.task_state import TaskState
 

@@ -28,13 +28,15 @@ from wallaroo.network.proved_connections import (
     beside,
     connect,
 )
-from wallaroo.runtime.resident.framing import Mesh, receive, send
-from wallaroo.runtime.resident.messages import (
+from wallaroo.runtime.resident.framing import (
     LOST,
     Ahead,
     Epoch,
     Hello,
+    Mesh,
     Welcome,
+    receive,
+    send,
     unpacked_for_task,
 )
 from wallaroo.runtime.resident.replica import REPLICA_NOTE, Replica
@@ -43,12 +45,7 @@ from wallaroo.runtime.resident.view_refresh import Views
 from wallaroo.runtime.tasks.garbage import Garbage
 from wallaroo.runtime.tasks.job import BatchJob, executor_host, plan_of, worker_name
 from wallaroo.runtime.tasks.staging import drop_staged
-from wallaroo.runtime.tasks.task import (
-    OpenedState,
-    Record,
-    run_level,
-    unexpected,
-)
+from wallaroo.runtime.tasks.task import OpenedState, Record, run_level, unexpected
 from wallaroo.state.log.commits import CommitLog
 from wallaroo.state.log.history import History, Version
 from wallaroo.state.task_state import TaskState

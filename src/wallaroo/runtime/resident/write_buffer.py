@@ -106,10 +106,7 @@ class BufferedStates:
     """States of one step in layers over a view's; a ``BulkRead``."""
 
     def __init__(
-        self,
-        newer: Mapping[Key, bytes | None],
-        older: Mapping[Key, bytes | None],
-        below: BulkRead,
+        self, newer: Mapping[Key, bytes | None], older: Mapping[Key, bytes | None], below: BulkRead
     ):
         self._newer = newer
         self._older = older
@@ -175,9 +172,7 @@ class BufferedEntries:
         ]
 
 
-def _newest(
-    rows: Iterable[tuple[bytes, bytes | None]],
-) -> Iterator[tuple[bytes, bytes]]:
+def _newest(rows: Iterable[tuple[bytes, bytes | None]]) -> Iterator[tuple[bytes, bytes]]:
     """Yield the first of rows with the same key, without removed entries."""
     last = None
     for stored, value in rows:

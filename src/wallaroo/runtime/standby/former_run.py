@@ -20,15 +20,7 @@ from typing import TypeVar
 from wallaroo.durable.ownership import VARIABLE
 from wallaroo.errors import PeerError
 from wallaroo.monitoring.metrics.status import SinkLine
-from wallaroo.processes.table import (
-    Process,
-    identify,
-    is_suspended,
-    kill,
-    marked,
-    started_s,
-    wait_for_end,
-)
+from wallaroo.processes import table
 from wallaroo.state.log.lease import LEASE, Lease, process_place, read_lease
 
 LEAVE_S = 2.0  # they poll the claim every half a second
@@ -46,7 +38,7 @@ class FormerRun:
     """
 
     lease: Lease
-    driver: Process | None
+    driver: table.Process | None
 
     @staticmethod
     def of(root: Path) -> FormerRun | None:
@@ -86,30 +78,30 @@ class FormerRun:
                 self._kill_if_suspended(f"may hold locks of what sink '{sink.name}' waits for")
 
     def _kill_if_suspended(self, reason: str) -> None:
-        if self.driver is not None and is_suspended(self.driver):
+        if self.driver is not None and table.is_suspended(self.driver):
             _log.warning(
                 "the run that was taken over is suspended and %s: process %s is killed",
                 reason,
                 self.driver.pid,
             )
-            kill([self.driver])
+            table.kill([self.driver])
 
 
-def _driver_of(lease: Lease, root: Path) -> Process | None:
+def _driver_of(lease: Lease, root: Path) -> table.Process | None:
     """Return the process that wrote a lease: it had started by then, so its pid was not reused."""
-    process = identify(lease.pid) if lease.place == process_place() else None
+    process = table.identify(lease.pid) if lease.place == process_place() else None
     if process is not None:
         with suppress(OSError):  # as `read_lease`: it cannot be read now
             written_at = (root / LEASE).stat().st_mtime
-            return process if started_s(process) <= written_at else None
+            return process if table.started_s(process) <= written_at else None
     return None
 
 
 def end_children(claim: str, leave_s: float = LEAVE_S) -> None:
     """Wait for the end of the children of the run with this claim; kill remaining ones."""
-    children = marked(f"{VARIABLE}={claim}") if claim else []
-    if wait_for_end(children, leave_s):
+    children = table.marked(f"{VARIABLE}={claim}") if claim else []
+    if table.wait_for_end(children, leave_s):
         return
     pids = ", ".join(str(child.pid) for child in children)
     _log.warning("processes of the run that was taken over hang, and are killed: %s", pids)
-    kill(children)
+    table.kill(children)

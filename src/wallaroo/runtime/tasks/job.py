@@ -20,12 +20,11 @@ from wallaroo.dataflow.plan.model import Plan
 from wallaroo.durable.folders import make_private
 from wallaroo.engine.stores.background_upgrades import Portion
 from wallaroo.engine.time.watermarks import NO_TIME, BatchTime
-from wallaroo.errors import WallarooError
+from wallaroo.errors import PeerError, WallarooError
 from wallaroo.instrumentation.tuning import DEFAULT, Tuning
-from wallaroo.processes.idle_workers import report_idle_deaths
+from wallaroo.processes.killed_workers import report_idle_deaths
 from wallaroo.processes.orphans import end_with_daemon
-from wallaroo.runtime.tasks.import_errors import import_error
-from wallaroo.runtime.tasks.stacks import listen
+from wallaroo.runtime.tasks.busy_workers import listen
 from wallaroo.runtime.user_output.settings import UserOutput
 from wallaroo.sources.log import Range, SourceLog
 from wallaroo.state.log.commits import Commit
@@ -34,11 +33,42 @@ from wallaroo.state.log.storage import LocalStorage, Storage
 from wallaroo.state.views.view_folders import use_view
 from wallaroo.steps.kinds import Step
 from wallaroo.user_code.compact_pickles import pickled_by_values
-from wallaroo.user_code.references import pickle_by_name
-from wallaroo.user_code.session import pack_session, unpack_session
-from wallaroo.user_code.worker_mark import forbid_runs
-from wallaroo.user_code.worker_modules.edited import Stamps, forget_changed, stamps
+from wallaroo.user_code.references import pack_session, pickle_by_name, unpack_session
+from wallaroo.user_code.user_frames import user_frames
+from wallaroo.user_code.worker_mark import UNDER_MAIN, forbid_runs
+from wallaroo.user_code.worker_modules.edited import Stamps, forget_changed, is_installed, stamps
 from wallaroo.user_code.worker_modules.setup_values import put_in_place
+
+DEPENDENCIES = "Install what it imports on every host, or ship it: docs/scaling.md, 'Dependencies'."
+NOT_SHIPPED = (
+    "Workers have neither this shell's environment (--conf spark.executorEnv.NAME=VALUE) nor its "
+    "working folder: docs/scaling.md, 'What is shipped automatically'."
+)
+IMPORTED_HERE = f"Workers import it, too. {UNDER_MAIN}"
+IN_WORKER = "CONTEXT_ONLY_VALID_ON_DRIVER"  # PySpark's name for a session in a worker
+
+
+def import_error(error: Exception, host: str, is_local: bool) -> PeerError | None:
+    """Return the error to report, with the application's line; None if it is not an import's.
+
+    ``is_local``: whether the worker is on the driver's machine.
+    """
+    files = [(frame.filename, frame.lineno) for frame in user_frames(error.__traceback__)]
+    lines = [
+        f"{file}:{line}: " for file, line in files if not (file[:1] == "<" or is_installed(file))
+    ]
+    cause = f"{type(error).__name__}: {error}".rstrip(".")
+    if isinstance(error, ImportError) or (isinstance(error, AttributeError) and not lines):
+        fix = DEPENDENCIES
+    elif not lines:
+        return None
+    elif IN_WORKER in cause:
+        cause = "a SparkSession was opened while a worker imported this module"
+        fix = UNDER_MAIN
+    else:
+        fix = IMPORTED_HERE if is_local else NOT_SHIPPED
+    place = lines[-1] if lines else ""
+    return PeerError(f"the application cannot be imported on host '{host}': {place}{cause}. {fix}")
 
 
 @pickled_by_values
@@ -92,7 +122,7 @@ class Deployment:
     tuning: Tuning = DEFAULT
     user_output: UserOutput | None = None  # destination of user code's output; None: unchanged
     view: str = ""  # the name of hosts' views, if it is not the checkpoint's id
-    session: bytes = b""  # classes of an interactive session (``wallaroo.user_code.session``)
+    session: bytes = b""  # classes of an interactive session (``wallaroo.user_code.references``)
     modules: Stamps = field(default_factory=dict)  # the application's modules in the driver
     setup_values: bytes = b""  # values that ``application_setup`` set in them
 

@@ -31,7 +31,7 @@ from wallaroo.engine.time.partition_times import Observed, ObservedSource
 from wallaroo.errors import WallarooError
 from wallaroo.instrumentation.tracing import trace_point
 from wallaroo.monitoring.metrics.task_tally import TaskTally
-from wallaroo.processes.idle_workers import idle_deaths
+from wallaroo.processes.killed_workers import idle_deaths
 from wallaroo.processes.orphans import end_if_forked
 from wallaroo.runtime.tasks.job import (
     BatchJob,

@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 
 from wallaroo.processes import console
-from wallaroo.processes.log_entry import Entry
+from wallaroo.processes.console import Entry
 from wallaroo.runtime.user_output.settings import STRUCTURED
 
 READ_BYTES = 64 * 1024

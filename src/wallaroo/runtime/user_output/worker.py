@@ -24,8 +24,7 @@ from dataclasses import asdict
 from types import CodeType, FrameType
 from typing import Any, TextIO, cast
 
-from wallaroo.processes.console import WholeLines
-from wallaroo.processes.log_entry import Entry, as_json, of_record, plain
+from wallaroo.processes.console import Entry, WholeLines, as_json, of_record, plain
 from wallaroo.runtime.user_output.settings import LEVELS, STRUCTURED, UserOutput
 from wallaroo.steps.kinds import Step
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from wallaroo.errors import optional_library
-from wallaroo.sinks.addresses import without_secrets
 from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkWriter, WriteContext
 from wallaroo.sinks.queued.system import CommitContext, ExternalSystem
 from wallaroo.sinks.staging import StagedWriter
+from wallaroo.sinks.target_record import without_secrets
 from wallaroo.steps.option_values import as_names, names_twice
 from wallaroo.user_code.references import load
 

@@ -25,22 +25,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from wallaroo.errors import PeerError
-from wallaroo.sources.joined.hosts import (
-    Committed,
-    Farewell,
-    HostPart,
-    IngressHost,
-    IngressHosts,
-)
-from wallaroo.sources.log import (
-    CutShortError,
-    Head,
-    Position,
-    Range,
-    Reached,
-    Records,
-    SourceLog,
-)
+from wallaroo.sources.joined.hosts import Committed, Farewell, HostPart, IngressHost, IngressHosts
+from wallaroo.sources.log import CutShortError, Head, Position, Range, Reached, Records, SourceLog
 from wallaroo.sources.spooled import PARTITION, SpoolLog, SpoolPlaces, boundary_of
 from wallaroo.spool.format import Boundary, Chunk, chunk_length
 from wallaroo.spool.offsets import SpoolOffset

@@ -16,7 +16,7 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
-from wallaroo.spark.cluster.executors import executors_of
+from wallaroo.spark.cluster.membership import executors_of
 from wallaroo.spark.session.spark_errors import reason_of
 
 STANDALONE = "spark://"

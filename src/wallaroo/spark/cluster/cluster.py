@@ -28,17 +28,14 @@ from wallaroo.engine.blocks.keys import groups_of_task
 from wallaroo.engine.report import TaskReport
 from wallaroo.errors import WallarooError
 from wallaroo.monitoring.metrics.status import WorkerStatus
-from wallaroo.processes.idle_workers import as_task
-from wallaroo.processes.killed_workers import note_idle_deaths
+from wallaroo.processes.killed_workers import as_task, note_idle_deaths
 from wallaroo.runtime.placement import Member, Replicas, replicas, spread, tasks_for
 from wallaroo.runtime.rebalance import Move
 from wallaroo.runtime.tasks.job import BatchJob, Deployment, worker_name
 from wallaroo.spark.cluster.excluded_hosts import ExcludedHosts
-from wallaroo.spark.cluster.executors import ExecutorHost, executors_of
-from wallaroo.spark.cluster.joining_hosts import HostProbe, WarmUpResult, warm
+from wallaroo.spark.cluster.joining_hosts import HostProbe, Prober, WarmUpResult, cannot_join, warm
 from wallaroo.spark.cluster.layout import Layout, Layouts, located
-from wallaroo.spark.cluster.membership import Membership
-from wallaroo.spark.cluster.prober import Prober, cannot_join
+from wallaroo.spark.cluster.membership import ExecutorHost, Membership, executors_of
 from wallaroo.spark.session.shuffles import ShuffleCleaner
 from wallaroo.spark.session.spark_errors import TASK_FAILED, reason_of
 

@@ -1,12 +1,15 @@
 """The cluster's members, their work on key groups, and effects of changes.
 
-Guarded by the cluster's lock.
+Guarded by the cluster's lock; Spark's executors are read host by host (`executors_of`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pyspark import SparkContext
 
 from wallaroo.engine.report import TaskReport
 from wallaroo.monitoring.metrics.status import WorkerStatus
@@ -14,7 +17,34 @@ from wallaroo.runtime.placement import Member, Ownership, Replicas
 from wallaroo.runtime.rebalance import Move, MoveMeter
 from wallaroo.runtime.resident.replica import REPLICA_NOTE
 from wallaroo.runtime.tasks.job import BatchJob
-from wallaroo.spark.cluster.executors import ExecutorHost
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorHost:
+    host: str
+    executors: tuple[str, ...]
+    cores: int
+
+
+def executors_of(context: SparkContext) -> dict[str, ExecutorHost]:
+    """Return, in about 10 ms, the hosts of executors that accept our tasks, by name."""
+    spark = context._jsc.sc()
+    listed = spark.statusStore().executorList(True)
+    scheduler = spark.schedulerBackend()
+    hosts: dict[str, ExecutorHost] = {}
+    for number in range(listed.size()):
+        executor = listed.apply(number)
+        name = str(executor.id())
+        cores = int(executor.totalCores())
+        # not active: gone, or asked to leave
+        if name == "driver" or not cores or not scheduler.isExecutorActive(name):
+            continue
+        host = str(executor.hostPort()).rsplit(":", 1)[0]
+        known = hosts.get(host, ExecutorHost(host, (), 0))
+        hosts[host] = ExecutorHost(
+            host, tuple(sorted((*known.executors, name))), known.cores + cores
+        )
+    return hosts
 
 
 class Membership:

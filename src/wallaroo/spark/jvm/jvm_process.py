@@ -75,11 +75,7 @@ def begin_jvm(application: str, options: RunOptions) -> JvmProcess | None:
     stderr = filtered_stderr()
     try:
         process = start_detached(
-            command,
-            stdin=subprocess.PIPE,
-            stderr=stderr,
-            env=environment,
-            pass_fds=(scratch.lock,),
+            command, stdin=subprocess.PIPE, stderr=stderr, env=environment, pass_fds=(scratch.lock,)
         )
     finally:
         os.close(stderr)

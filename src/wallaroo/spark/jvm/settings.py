@@ -10,7 +10,7 @@ import re
 import sys
 from pathlib import Path
 
-from wallaroo.network.redaction import SECRETS
+from wallaroo.network.urls import SECRETS
 from wallaroo.options import RunOptions
 from wallaroo.processes.cds_archive import options_to_use
 from wallaroo.processes.environment import PACKAGE_ROOT, SMALL_JAVA
@@ -159,11 +159,7 @@ HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 def settings_of(
-    application: str,
-    master: str,
-    scratch: Path,
-    log_level: str,
-    given: tuple[tuple[str, str], ...],
+    application: str, master: str, scratch: Path, log_level: str, given: tuple[tuple[str, str], ...]
 ) -> dict[str, str]:
     """Return a new Spark's settings, ``given`` over ours; write its log's file."""
     log4j = scratch / "log4j2.properties"

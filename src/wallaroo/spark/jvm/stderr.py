@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 
 from wallaroo.processes import console
+from wallaroo.processes.console import Entry
 from wallaroo.processes.killed_workers import note_death, note_loss, read_death
-from wallaroo.processes.log_entry import Entry
 
 NOISE = (
     b"WARNING: Using incubator modules",

@@ -13,20 +13,14 @@ from typing import Any
 from pyspark import SparkContext
 
 from wallaroo.engine.report import TaskReport
-from wallaroo.processes.idle_workers import as_task
+from wallaroo.processes.killed_workers import as_task
 from wallaroo.runtime.tasks.block_files import through_files
 from wallaroo.runtime.tasks.job import BatchJob
 from wallaroo.runtime.tasks.task import run_alone, run_level
 from wallaroo.spark.cluster.cluster import Cluster
 from wallaroo.spark.cluster.layout import Layout, own_task
 from wallaroo.spark.session.shuffles import ShuffleCleaner
-from wallaroo.spark.session.spark_errors import (
-    CRASHED,
-    TASK_FAILED,
-    crashed,
-    reason_of,
-    text_of,
-)
+from wallaroo.spark.session.spark_errors import CRASHED, TASK_FAILED, crashed, reason_of, text_of
 
 ATTEMPTS = 5  # per batch on a cluster, whose hosts may leave
 ATTEMPTS_LOCAL = 2

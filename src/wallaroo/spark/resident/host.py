@@ -29,7 +29,7 @@ from wallaroo.runtime.batch.batch_loop import BatchLoop
 from wallaroo.runtime.batch.batches import Batches, WarmUp
 from wallaroo.runtime.batch.trigger import Trigger
 from wallaroo.runtime.host import Enter
-from wallaroo.runtime.resident.messages import Ahead, Epoch
+from wallaroo.runtime.resident.framing import Ahead, Epoch
 from wallaroo.runtime.resident.pipelining import Pipelining
 from wallaroo.runtime.resident.tasks import LostTaskError, MeetingPoint, ResidentTasks
 from wallaroo.runtime.tasks.job import BatchJob

@@ -13,7 +13,7 @@ from functools import partial
 from pyspark import SparkContext, TaskContext
 
 from wallaroo.network.proved_connections import DriverEndpoint
-from wallaroo.processes.idle_workers import as_task
+from wallaroo.processes.killed_workers import as_task
 from wallaroo.runtime.resident.worker import report_loss, serve
 from wallaroo.spark.cluster.layout import Layout
 from wallaroo.spark.session.spark_errors import GONE

@@ -105,9 +105,7 @@ def loss_of(context: SparkContext) -> PeerError | None:
 
 
 def failure_of(
-    query: StreamingQuery | None,
-    failure: BaseException | None,
-    context: SparkContext | None = None,
+    query: StreamingQuery | None, failure: BaseException | None, context: SparkContext | None = None
 ) -> WallarooError:
     """Return the error that ended a query, in user's words; ``failure``: a batch's.
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from wallaroo.processes.killed_workers import report_deaths
 from wallaroo.processes.orphans import end_forks_with_this_process
 
-NEEDED = ("pyspark.worker", "wallaroo.runtime.tasks.task", "wallaroo.spark.resident.job")
+NEEDED = ("pyspark.worker", "wallaroo.runtime.tasks.task", "wallaroo.spark.resident.generations")
 ZIPPED = "/python/lib/pyspark.zip"
 
 

@@ -25,12 +25,7 @@ from pyspark.sql.types import StructType
 from wallaroo.checkpoints.inspection.reader import CheckpointReader, StateAt
 from wallaroo.checkpoints.tables.catalog import ROWS, table_of
 from wallaroo.checkpoints.tables.columns import Kind, array_of
-from wallaroo.checkpoints.tables.state import (
-    batches,
-    sampled_kinds,
-    schema_of,
-    spread,
-)
+from wallaroo.checkpoints.tables.state import batches, sampled_kinds, schema_of, spread
 from wallaroo.errors import CheckpointError
 from wallaroo.monitoring.status_api.discovery import RUN_FILE
 

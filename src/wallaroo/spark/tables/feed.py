@@ -35,12 +35,12 @@ from wallaroo.connectors.spark.staging import StagedBatch, sync_file
 from wallaroo.durable.folders import make_private
 from wallaroo.durable.scratch import make_scratch
 from wallaroo.errors import PeerError, WallarooError
-from wallaroo.network.redaction import redacted
+from wallaroo.network.urls import redacted
 from wallaroo.sources.failures import failure_of
 from wallaroo.sources.feed import FrameRun
 from wallaroo.spark.jvm.jvm import Jvm, is_jvm_gone
 from wallaroo.spark.jvm.settings import BOTH_COMPILERS, DRIVER_OPTIONS, put_in_front
-from wallaroo.spark.session.session import open_context, session_in
+from wallaroo.spark.session.host_session import open_context, session_in
 
 WAIT_S = 0.1  # for a batch, before the feed returns to its process
 RETRY_S = 1.0

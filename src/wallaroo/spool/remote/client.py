@@ -12,8 +12,8 @@ from pathlib import Path
 
 from wallaroo.errors import CheckpointError
 from wallaroo.network.tls_sockets import Address
-from wallaroo.spool.chunks import parse_chunks
 from wallaroo.spool.format import Boundary, Chunk, folder_of
+from wallaroo.spool.reader import parse_chunks
 from wallaroo.spool.remote.link import (
     RECEIVE_S_MAX,
     RETRY_S_MAX,

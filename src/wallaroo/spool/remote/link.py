@@ -165,10 +165,7 @@ class Link:
         nonce = secrets.token_bytes(CHALLENGE_BYTES)
         self._socket.sendall(
             wire.CLIENT_HELLO.pack(
-                wire.MAGIC,
-                wire.VERSION,
-                nonce,
-                sign(b"client", secret, challenge, nonce),
+                wire.MAGIC, wire.VERSION, nonce, sign(b"client", secret, challenge, nonce)
             )
         )
         self._answer(PROOF_BYTES)

@@ -29,13 +29,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from wallaroo.errors import CheckpointError
-from wallaroo.state.log.commit_record import (
-    VERSION,
-    Commit,
-    SnapshotRef,
-    body_of,
-    commit_of,
-)
+from wallaroo.state.log.commit_record import VERSION, Commit, SnapshotRef, body_of, commit_of
 from wallaroo.state.log.layout import check_version
 from wallaroo.state.log.line import CommitFile
 from wallaroo.state.log.storage import WAYS_OUT

@@ -12,12 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from wallaroo.errors import CheckpointError
-from wallaroo.state.log.commits import (
-    Commit,
-    DeltaRef,
-    SnapshotRef,
-    content_of,
-)
+from wallaroo.state.log.commits import Commit, DeltaRef, SnapshotRef, content_of
 from wallaroo.state.log.delta import DeltaFile, Row
 from wallaroo.state.log.storage import Storage
 

@@ -32,24 +32,15 @@ from wallaroo.instrumentation.tuning import DEFAULT
 from wallaroo.network.replica import Replica
 from wallaroo.network.replica_link import RETRY_S, Outage, ReplicaLink, Sent
 from wallaroo.spool.copying import is_copied
+from wallaroo.state.log import layout
 from wallaroo.state.log.commits import Commit
-from wallaroo.state.log.layout import (
-    COMMITS,
-    DELTAS,
-    FORMAT,
-    ORIGIN,
-    OUTBOX,
-    PLAN,
-    SNAPSHOTS,
-    SPOOL,
-)
 from wallaroo.state.log.lease import LEASE, RENEW_S
 from wallaroo.state.log.owners import Claim
 from wallaroo.state.log.storage import LocalStorage
 from wallaroo.state.store.stored_checkpoint import files_of, outbox_files, rank_of
 
-TEXTS = (PLAN, ORIGIN)
-SWEPT = (COMMITS, DELTAS, SNAPSHOTS, OUTBOX)
+TEXTS = (layout.PLAN, layout.ORIGIN)
+SWEPT = (layout.COMMITS, layout.DELTAS, layout.SNAPSHOTS, layout.OUTBOX)
 Stamp = tuple[int, int, int]
 Answer = TypeVar("Answer")
 _log = logging.getLogger("wallaroo.run")
@@ -70,19 +61,19 @@ class _Files:
     def bring_up(self, link: ReplicaLink, *, is_new: bool) -> None:
         """Bring the copy to the state of the folder."""
         root = self._root
-        stated = link.stated((*SWEPT, *TEXTS, *((SPOOL,) if is_new else ())))
+        stated = link.stated((*SWEPT, *TEXTS, *((layout.SPOOL,) if is_new else ())))
         fault_point("replicator.compare")
         spools = spool_files(root) if is_new else ()
         # a commit that is published from here on is sent by itself, after its files
-        commits = _sizes(root, _names_in(root, (COMMITS,)))
+        commits = _sizes(root, _names_in(root, (layout.COMMITS,)))
         outbox = _outbox(root)
         self._sizes = commits | _sizes(root, outbox)  # a task may be adding to its output
-        names = [*_names_in(root, (DELTAS, SNAPSHOTS)), *outbox, *TEXTS, *spools]
+        names = [*_names_in(root, (layout.DELTAS, layout.SNAPSHOTS)), *outbox, *TEXTS, *spools]
         there = link.bring(root, names, stated)
         there += link.bring(root, commits, stated, commits)
         fault_point("replicator.line")
         link.ask("begin", Path(self._claim.ownership.path).read_bytes().partition(b"\n")[2])
-        link.write([Sent(FORMAT, (root / FORMAT).read_bytes())])
+        link.write([Sent(layout.FORMAT, (root / layout.FORMAT).read_bytes())])
         link.ask("delete", names=sorted(stated.keys() - there))
         self._there = {name for name in there if name.startswith(SWEPT)}
         self._stamps.clear()
@@ -97,7 +88,7 @@ class _Files:
 
     def sweep(self, link: ReplicaLink) -> None:
         """Delete in the copy what the folder no longer holds."""
-        left = set(_names_in(self._root, (COMMITS, DELTAS, SNAPSHOTS)))
+        left = set(_names_in(self._root, (layout.COMMITS, layout.DELTAS, layout.SNAPSHOTS)))
         left.update(_outbox(self._root))
         gone = self._there - left
         link.write(self._changed_notes())
@@ -133,7 +124,7 @@ class _Files:
 
     def _changed_commits(self) -> Iterator[Sent]:
         """Yield the additions to the files of commits."""
-        for name in _names_in(self._root, (COMMITS,)):
+        for name in _names_in(self._root, (layout.COMMITS,)):
             before = self._sizes.get(name)
             with open(self._root / name, "rb") as file:
                 file.seek(before or 0)
@@ -241,9 +232,7 @@ class Replicator:
     # -- the link
 
     def _asked(
-        self,
-        work: Callable[[ReplicaLink], Answer],
-        is_ending: Callable[[], bool] = lambda: False,
+        self, work: Callable[[ReplicaLink], Answer], is_ending: Callable[[], bool] = lambda: False
     ) -> Answer:
         """Return the result of ``work`` with a link, after as many attempts as necessary."""
         while True:
@@ -373,6 +362,6 @@ def _outbox(root: Path) -> list[str]:
 
 def spool_files(root: Path) -> Iterator[str]:
     """Yield the names of the spools' files that a copy needs."""
-    for path in sorted((root / SPOOL).glob("*.spool/*")):
+    for path in sorted((root / layout.SPOOL).glob("*.spool/*")):
         if path.is_file() and is_copied(path.name):
             yield str(path.relative_to(root))

@@ -33,31 +33,14 @@ from wallaroo.durable.folders import is_store_url, make_private
 from wallaroo.durable.whole_file import write_whole
 from wallaroo.errors import CheckpointError, WallarooError
 from wallaroo.instrumentation.tuning import DEFAULT, Tuning
+from wallaroo.state.log import layout
 from wallaroo.state.log.background import begun
 from wallaroo.state.log.commit_record import Commit, body_of, commit_of
 from wallaroo.state.log.commit_segments import encode_segment
-from wallaroo.state.log.layout import (
-    COMMITS,
-    FORMAT,
-    ORIGIN,
-    OUTBOX,
-    PLAN,
-    SNAPSHOTS,
-    VERSION,
-    with_checksum,
-)
 from wallaroo.state.log.line import CommitFile
 from wallaroo.state.log.storage import LocalStorage
 from wallaroo.state.store.objects import READERS
-from wallaroo.state.store.records import (
-    APART_BYTES,
-    Head,
-    Kind,
-    Record,
-    checked,
-    encode,
-    packed,
-)
+from wallaroo.state.store.records import APART_BYTES, Head, Kind, Record, checked, encode, packed
 from wallaroo.state.store.store_log import Listed, Past, StoreLog
 
 CACHE = "cache.json"  # in a folder that is a cache: its URL and its runs
@@ -152,20 +135,20 @@ class StoredCheckpoint:
         """Return the note of the savepoint that the log began from, after `look`."""
         for record in reversed(self._past.all if self._past else ()):
             for file, content in record.contents():
-                if file.name == ORIGIN:
+                if file.name == layout.ORIGIN:
                     return content
         return b""
 
     def rebuild(self, storage: LocalStorage) -> None:
         """Make an empty folder a checkpoint of its own, after `look`, with all but the spools."""
         assert self._past is not None
-        identity = {"version": VERSION, "id": self._past.newest.head.checkpoint}
+        identity = {"version": layout.VERSION, "id": self._past.newest.head.checkpoint}
         self.fill(storage)
         (self._root / CACHE).unlink()
         first = CommitFile(self.commits[0].batch, 0, is_segment=True)
-        make_private(self._root / COMMITS)
+        make_private(self._root / layout.COMMITS)
         storage.publish(first.name, self.segment())
-        storage.publish(FORMAT, with_checksum(json.dumps(identity)))
+        storage.publish(layout.FORMAT, layout.with_checksum(json.dumps(identity)))
 
     def begin(self, identity: str, commits: Sequence[Commit]) -> None:
         """Let an empty log, after `look`, begin with commits and the folder's content.
@@ -178,9 +161,9 @@ class StoredCheckpoint:
                 f"another run began with the checkpoint {self.url} a moment ago. Give this one a "
                 f"place of its own."
             )
-        for path in self._root.glob(f"{SNAPSHOTS}/*"):
+        for path in self._root.glob(f"{layout.SNAPSHOTS}/*"):
             if path.stat().st_size >= APART_BYTES:
-                name = f"{SNAPSHOTS}/{path.name}"
+                name = f"{layout.SNAPSHOTS}/{path.name}"
                 self._log.put_file(name, path)
                 self._apart[name] = self._log.last.number
         image = self._images.store(commits, self._apart)
@@ -257,7 +240,9 @@ class StoredCheckpoint:
             path = self._root / name
             if name in needed:
                 return not path.exists() or path.stat().st_size != needed[name]
-            return not self.is_current and name.startswith((PLAN, ORIGIN, f"{OUTBOX}/"))
+            return not self.is_current and name.startswith(
+                (layout.PLAN, layout.ORIGIN, f"{layout.OUTBOX}/")
+            )
 
         for file, content in record.contents():
             if is_wanted(file.name):
@@ -502,13 +487,13 @@ def files_of(commit: Commit, before: Commit | None) -> Iterator[str]:
     for sink, tokens in commit.sinks.items():
         for token in tokens:
             if isinstance(token, dict) and token.get("file"):
-                yield f"{OUTBOX}/{sink}/{token['file']}"
+                yield f"{layout.OUTBOX}/{sink}/{token['file']}"
 
 
 def _notes(root: Path) -> dict[str, bytes]:
     """Return the plan, the note of the savepoint, and the sinks' notes."""
     paths = (path for path in outbox_files(root) if rank_of(path) == 2)
-    contents = _contents_of(root, (root / PLAN, root / ORIGIN, *paths))
+    contents = _contents_of(root, (root / layout.PLAN, root / layout.ORIGIN, *paths))
     return {name: each for name, each in contents.items() if len(each) <= NOTE_BYTES_MAX}
 
 
@@ -528,7 +513,7 @@ def rank_of(path: Path) -> int:
 
 def outbox_files(root: Path) -> Iterator[Path]:
     """Yield the files of the sinks that a later run needs."""
-    for folder, _, names in os.walk(root / OUTBOX):
+    for folder, _, names in os.walk(root / layout.OUTBOX):
         for name in names:
             if not name.endswith((".tmp", ".log", "lock")):
                 yield Path(folder, name)

@@ -16,14 +16,8 @@ from typing import Any
 from wallaroo.steps.joins.step import LEFT, RIGHT, JoinSpec
 from wallaroo.steps.joins.waiting import Stored, WaitingRows, time_of
 from wallaroo.steps.losses import UNCOUNTED, Cell
-from wallaroo.steps.windows.entries import (
-    AT_END,
-    ROW,
-    Slot,
-    order_of,
-    pack_slot,
-)
-from wallaroo.steps.windows.late import Now
+from wallaroo.steps.windows.entries import AT_END, ROW, Slot, order_of, pack_slot
+from wallaroo.steps.windows.interface import Now
 from wallaroo.steps.windows.spec import FINAL_WATERMARK
 
 Row = tuple[int, Any, Any]  # time, key, event

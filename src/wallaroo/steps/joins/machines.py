@@ -18,7 +18,7 @@ from typing import Any
 from wallaroo.steps.joins.step import JoinSpec
 from wallaroo.steps.losses import CellOf, Loss
 from wallaroo.steps.windows.entries import AT_END, Live, Slot
-from wallaroo.steps.windows.late import Late, LateEvent, Now, counted_late
+from wallaroo.steps.windows.interface import Late, LateEvent, Now, counted_late
 
 OPEN = Slot(AT_END, 0)
 Emit = Callable[[Any, Any, int, int], None]  # key, result, its time, the watermark before it

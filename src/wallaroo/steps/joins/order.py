@@ -23,7 +23,7 @@ from typing import Any
 
 from wallaroo.steps.joins.waiting import Stored, WaitingRows, time_of
 from wallaroo.steps.windows.entries import order_of
-from wallaroo.steps.windows.late import Now
+from wallaroo.steps.windows.interface import Now
 
 Row = tuple[int, Any, Any, int]  # place, key, event, its time
 Dumps = Callable[[Any], bytes]

@@ -40,7 +40,7 @@ from wallaroo.steps.losses import Cell
 from wallaroo.steps.times import as_nanoseconds
 from wallaroo.steps.windows.aggregation import BoundAggregation
 from wallaroo.steps.windows.entries import AT_END, Entries, Rows, order_of
-from wallaroo.steps.windows.late import Now
+from wallaroo.steps.windows.interface import Now
 from wallaroo.steps.windows.spec import FINAL_WATERMARK, NO_WATERMARK, Window
 
 NEVER = FINAL_WATERMARK  # the end of entries that are never removed, even when all input has ended

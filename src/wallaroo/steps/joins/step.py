@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from wallaroo.steps.kinds import STOP, Callback, Computation, Step
-from wallaroo.steps.windows.grid import Grid
+from wallaroo.steps.windows.panes import Grid
 from wallaroo.steps.windows.spec import RangeWindowSpec
 from wallaroo.steps.windows.step import Aggregated
 

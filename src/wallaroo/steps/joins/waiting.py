@@ -25,14 +25,7 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
-from wallaroo.steps.windows.entries import (
-    ROW,
-    Entries,
-    Rows,
-    Slot,
-    pack_slot,
-    unpack_slot,
-)
+from wallaroo.steps.windows.entries import ROW, Entries, Rows, Slot, pack_slot, unpack_slot
 from wallaroo.steps.windows.spec import FINAL_WATERMARK
 
 Side = TypeVar("Side")  # the rows of a side; false if there are none

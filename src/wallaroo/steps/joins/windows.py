@@ -10,12 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from wallaroo.steps.joins.step import (
-    HOW,
-    LEFT,
-    RIGHT,
-    WindowJoin,
-)
+from wallaroo.steps.joins.step import HOW, LEFT, RIGHT, WindowJoin
 from wallaroo.steps.losses import UNCOUNTED, Cell
 from wallaroo.steps.windows.aggregation import BoundAggregation
 from wallaroo.steps.windows.spec import Window

@@ -24,8 +24,7 @@ from typing import Any, NamedTuple
 
 from wallaroo.steps.windows.aggregation import Alone
 from wallaroo.steps.windows.entries import Slot, in_order
-from wallaroo.steps.windows.interface import MachineContext
-from wallaroo.steps.windows.late import LateEvent, counted_late
+from wallaroo.steps.windows.interface import LateEvent, MachineContext, counted_late
 from wallaroo.steps.windows.pane_entries import LivePanes
 from wallaroo.steps.windows.panes import PANE, Pane, Panes
 from wallaroo.steps.windows.spec import (

@@ -14,8 +14,7 @@ from operator import itemgetter
 from typing import Any
 
 from wallaroo.steps.windows.entries import AT_END, Slot, in_order
-from wallaroo.steps.windows.interface import MachineContext
-from wallaroo.steps.windows.late import LateEvent, counted_late
+from wallaroo.steps.windows.interface import LateEvent, MachineContext, counted_late
 from wallaroo.steps.windows.spec import (
     DEAD_LETTER,
     DROP,

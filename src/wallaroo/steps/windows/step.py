@@ -8,8 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from wallaroo.steps.kinds import STOP, Step
 from wallaroo.steps.windows.aggregation import adds_up_exactly, fold_of, has_partial
-from wallaroo.steps.windows.grid import Grid
-from wallaroo.steps.windows.panes import may_add_up
+from wallaroo.steps.windows.panes import Grid, may_add_up
 from wallaroo.steps.windows.spec import RangeWindowSpec, SessionWindowSpec, WindowSpec
 from wallaroo.user_code.references import importable_module, is_found, pickle_by_value, resolve
 

@@ -7,6 +7,7 @@ code as on Spark; only the shuffle is a list of lists, the state log a dict, and
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 from wallaroo.dataflow.plan.model import Plan, SourcePlan
 from wallaroo.engine.blocks.blocks import Block
 from wallaroo.engine.blocks.keys import Key
-from wallaroo.engine.blocks.ordered_keys import TIME_MIN
+from wallaroo.engine.blocks.ordered_keys import TIME_MIN, after_prefix
 from wallaroo.engine.blocks.packing import packing_of
 from wallaroo.engine.exchange.reductions import REDUCTIONS, Reductions
 from wallaroo.engine.failures.policies import Sample
@@ -26,22 +27,51 @@ from wallaroo.engine.levels.side_outputs import Committed, SideOutputs
 from wallaroo.engine.stores.keyed_state import Read
 from wallaroo.engine.stores.sorted_state import Change, EntryReader, namespace
 from wallaroo.engine.time.partition_times import EndedOf, ObservedSource
-from wallaroo.engine.time.watermarks import (
-    BatchTime,
-    Watermarks,
-    after_batch,
-    with_due,
-)
+from wallaroo.engine.time.watermarks import BatchTime, Watermarks, after_batch, with_due
 from wallaroo.protocols.framing import Framing, frame_walker, framer
-from wallaroo.runtime.tasks.level_driver import (
-    Fed,
-    drain,
-    feed_blocks,
-    run_levels,
-)
+from wallaroo.runtime.tasks.level_driver import Fed, drain, feed_blocks, run_levels
 from wallaroo.sources.chain import ChainSourceConfig
 from wallaroo.sources.feeds.generator import GenSourceConfig, unpickled
-from wallaroo.testing.local_runner.entries import MemoryEntries
+
+
+class MemoryEntries:
+    """Entries of one namespace, by key group; an ``EntryReader``."""
+
+    def __init__(self) -> None:
+        self._groups: dict[int, dict[bytes, bytes]] = {}
+        self._sorted: dict[int, list[bytes]] = {}
+
+    def get(self, group: int, stored: bytes) -> bytes | None:
+        return self._groups.get(group, {}).get(stored)
+
+    def scan(self, group: int, low: bytes, high: bytes) -> Iterator[tuple[bytes, bytes]]:
+        entries = self._groups.get(group)
+        if not entries:
+            return
+        if group not in self._sorted:
+            self._sorted[group] = sorted(entries)
+        order = self._sorted[group]
+        for at in range(bisect_left(order, low), bisect_left(order, high)):
+            yield order[at], entries[order[at]]
+
+    def scan_each(
+        self, group: int, prefixes: Sequence[bytes]
+    ) -> Iterator[tuple[bytes, bytes, bytes]]:
+        for prefix in prefixes:
+            for stored, value in self.scan(group, prefix, after_prefix(prefix)):
+                yield prefix, stored, value
+
+    def apply(self, changes: Iterable[Change]) -> None:
+        for group, stored, value in changes:
+            self._sorted.pop(group, None)
+            if value is None:
+                self._groups.get(group, {}).pop(stored, None)
+            else:
+                self._groups.setdefault(group, {})[stored] = value
+
+    def __len__(self) -> int:
+        return sum(map(len, self._groups.values()))
+
 
 VALUE_FRAMING = Framing(4, ">I", 1 << 30)
 

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.testing.verify.cases import Case, State
-from wallaroo.testing.verify.trial.ledger import Faults
+from wallaroo.testing.verify.trial.result import Faults
 
 
 class Observed(Case):

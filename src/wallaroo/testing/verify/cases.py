@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
-from wallaroo.testing.verify.trial.ledger import Faults
+from wallaroo.testing.verify.trial.result import Faults
 
 State = dict[Any, Any]  # key -> what its state object must hold
 

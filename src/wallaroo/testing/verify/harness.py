@@ -22,20 +22,16 @@ from wallaroo.spark.local_cluster.hosts import free_ports
 from wallaroo.state.store.stored_checkpoint import checkpoint_folder
 from wallaroo.testing.verify.cases import Case
 from wallaroo.testing.verify.disturbances.damage import BitFlips
-from wallaroo.testing.verify.injectors import (
-    PROGRESS_S_MAX,
-    Disturbances,
-    Injection,
-    Kills,
-    Say,
-)
-from wallaroo.testing.verify.load import Load, Send
+from wallaroo.testing.verify.injectors import PROGRESS_S_MAX, Disturbances, Injection, Kills, Say
+from wallaroo.testing.verify.load import Load, RunWaits, Send
 from wallaroo.testing.verify.options import VerifyOptions
-from wallaroo.testing.verify.trial.ledger import Faults
-from wallaroo.testing.verify.trial.progress import ReceivedOutputs, RunProgress
-from wallaroo.testing.verify.trial.result import Result
-from wallaroo.testing.verify.trial.supervised import Supervised, describe
-from wallaroo.testing.verify.watch import RunWaits
+from wallaroo.testing.verify.trial.result import Faults, Result
+from wallaroo.testing.verify.trial.supervised import (
+    ReceivedOutputs,
+    RunProgress,
+    Supervised,
+    describe,
+)
 
 LETTERS = "dead.jsonl"
 

@@ -15,12 +15,11 @@ from wallaroo.options import HostKind
 from wallaroo.testing.verify.disturbances.damage import BitFlips
 from wallaroo.testing.verify.disturbances.nemesis import SIGNALS, Nemesis
 from wallaroo.testing.verify.disturbances.orders import Orders
+from wallaroo.testing.verify.load import RunWaits
 from wallaroo.testing.verify.options import VerifyOptions
-from wallaroo.testing.verify.trial.progress import RunProgress
 from wallaroo.testing.verify.trial.result import Result
 from wallaroo.testing.verify.trial.schedule import Kill, schedule
-from wallaroo.testing.verify.trial.supervised import Supervised
-from wallaroo.testing.verify.watch import RunWaits
+from wallaroo.testing.verify.trial.supervised import RunProgress, Supervised
 
 # The run hangs after this time without a batch or an output.  A machine with ten times more work
 # than cores takes minutes to start Spark.

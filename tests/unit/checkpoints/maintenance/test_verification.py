@@ -13,7 +13,7 @@ import pytest
 from tests.unit.sinks.identities import INLINE_BYTES_MAX
 from wallaroo.checkpoints.inspection.reader import CheckpointReader
 from wallaroo.checkpoints.maintenance import verification
-from wallaroo.checkpoints.maintenance.survey import Damage, Survey
+from wallaroo.checkpoints.maintenance.check_log import Damage, Survey
 from wallaroo.durable.commit_id import CommitId
 from wallaroo.sinks.interface import WriteContext
 from wallaroo.sinks.queued.pending import PendingBatch, PendingList

@@ -13,8 +13,7 @@ import pytest
 from wallaroo.cli import main
 from wallaroo.cli.application.targets import Target
 from wallaroo.cli.profile import command, flame
-from wallaroo.cli.profile.figures import figures_between
-from wallaroo.cli.profile.processes import cpu_s, name_of, processes
+from wallaroo.cli.profile.figures import cpu_s, figures_between, name_of, processes
 from wallaroo.errors import PeerError
 
 

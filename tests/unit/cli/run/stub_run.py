@@ -20,7 +20,7 @@ from wallaroo.cli.run import command
 from wallaroo.errors import PeerError, UserCodeError
 from wallaroo.options import RunOptions
 from wallaroo.processes import console
-from wallaroo.processes.log_entry import Entry
+from wallaroo.processes.console import Entry
 from wallaroo.spark.jvm.stderr import entry_of
 
 LINES = 12  # each redraws the table

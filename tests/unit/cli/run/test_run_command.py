@@ -25,12 +25,12 @@ from tests.unit.cli.run.fakes import STATUS, FakeHandle
 from tests.unit.cli.run.stub_run import LINES, LONG
 from wallaroo.cli.run import command
 from wallaroo.cli.run.arguments import run_options
+from wallaroo.cli.run.command import StopSignals
 from wallaroo.cli.run.live_view import LiveView
-from wallaroo.cli.run.signals import StopSignals
 from wallaroo.cli.run.views import LineView, QuietView, choose_view
 from wallaroo.errors import CheckpointError, PipelineError
 from wallaroo.monitoring.metrics.status import RunStatus
-from wallaroo.processes.log_entry import as_json
+from wallaroo.processes.console import as_json
 
 ROOT = Path(__file__).parents[4]
 DEADLINE_S = 400.0

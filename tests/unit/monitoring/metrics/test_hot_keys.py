@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wallaroo.monitoring.metrics.hot_keys import KEYS_MAX, HotKeys
+from wallaroo.monitoring.metrics.steps import KEYS_MAX, HotKeys
 
 
 @given(st.lists(st.lists(st.tuples(st.integers(0, 600), st.integers(1, 50)), max_size=40)))

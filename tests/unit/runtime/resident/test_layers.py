@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wallaroo.runtime.resident.write_buffer import BufferedEntries, WriteLayer
-from wallaroo.testing.local_runner.entries import MemoryEntries
+from wallaroo.testing.local_runner.runner import MemoryEntries
 
 NAME = "step: due"
 KEYS = st.binary(min_size=1, max_size=2)

@@ -19,8 +19,7 @@ from wallaroo.engine.time.watermarks import BatchTime
 from wallaroo.errors import PeerError
 from wallaroo.runtime.batch.admission import Admission, AdmissionControl
 from wallaroo.runtime.resident import worker
-from wallaroo.runtime.resident.framing import Mesh
-from wallaroo.runtime.resident.messages import Ahead, Epoch
+from wallaroo.runtime.resident.framing import Ahead, Epoch, Mesh
 from wallaroo.runtime.resident.pipelining import Pipelining, may_run_ahead
 from wallaroo.runtime.resident.worker import ResidentTask
 from wallaroo.runtime.tasks import staging as staging_module

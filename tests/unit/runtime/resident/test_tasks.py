@@ -21,12 +21,13 @@ from wallaroo.engine.report import TaskReport
 from wallaroo.engine.time.watermarks import BatchTime
 from wallaroo.errors import PeerError
 from wallaroo.network.proved_connections import beside, connect
-from wallaroo.runtime.resident.framing import receive, send
-from wallaroo.runtime.resident.messages import (
+from wallaroo.runtime.resident.framing import (
     Ahead,
     Epoch,
     Hello,
     Welcome,
+    receive,
+    send,
     unpacked_for_task,
 )
 from wallaroo.runtime.resident.tasks import START_S, LostTaskError, MeetingPoint, ResidentTasks

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from wallaroo.runtime.tasks.import_errors import import_error
+from wallaroo.runtime.tasks.job import import_error
 
 SESSION = 'raise RuntimeError("[CONTEXT_ONLY_VALID_ON_DRIVER] It appears that ...")'
 UNDER_MAIN = "Put the call under: if __name__ == '__main__':"

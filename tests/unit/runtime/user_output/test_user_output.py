@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from wallaroo.processes import console
-from wallaroo.processes.log_entry import as_json, plain
+from wallaroo.processes.console import as_json, plain
 from wallaroo.runtime.user_output.collector import Collector
 
 ROOT = Path(__file__).parents[4]

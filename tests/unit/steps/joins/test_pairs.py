@@ -28,8 +28,7 @@ from wallaroo.steps.joins import pair_entries
 from wallaroo.steps.joins.pair_entries import OLD, RUN_MAX
 from wallaroo.steps.windows.entries import ROW
 from wallaroo.testing import LocalApplication, run_local
-from wallaroo.testing.local_runner.entries import MemoryEntries
-from wallaroo.testing.local_runner.runner import LocalRunner
+from wallaroo.testing.local_runner.runner import LocalRunner, MemoryEntries
 
 cuts = st.lists(st.integers(0, 6), max_size=4)
 HOWS = ("inner", "left", "right", "outer")

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from tests.window_machine import WindowMachine
 from wallaroo.steps.windows.aggregation import Aggregation
-from wallaroo.steps.windows.grid import Grid
-from wallaroo.steps.windows.panes import are_stored_by_pane
+from wallaroo.steps.windows.panes import Grid, are_stored_by_pane
 from wallaroo.steps.windows.spec import (
     FINAL_WATERMARK,
     FIRE_PER_MESSAGE,

@@ -8,7 +8,7 @@ import pytest
 
 from wallaroo.errors import WallarooParameterError
 from wallaroo.testing.verify.baseline import Observed, compare
-from wallaroo.testing.verify.trial.ledger import Faults
+from wallaroo.testing.verify.trial.result import Faults
 
 
 class Counter:

@@ -21,11 +21,7 @@ from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileSelector, PyFileSystem
 
 from wallaroo.connectors.files.rows import schema_of
-from wallaroo.connectors.lake.delta.features import (
-    generated_columns,
-    is_for_kernel,
-    refusal_of,
-)
+from wallaroo.connectors.lake.delta.features import generated_columns, is_for_kernel, refusal_of
 from wallaroo.connectors.lake.delta.kernel import Kernel
 from wallaroo.connectors.lake.delta.sink import DeltaSinkConfig
 from wallaroo.connectors.lake.rows import Changes
@@ -39,11 +35,7 @@ from wallaroo.connectors.lake.table_session import (
 from wallaroo.durable.commit_id import CommitId
 from wallaroo.errors import PeerError, WallarooError
 from wallaroo.sinks.queued.pending import PendingBatch
-from wallaroo.sinks.queued.system import (
-    ENDLESS_S,
-    CommitContext,
-    DeliveryError,
-)
+from wallaroo.sinks.queued.system import ENDLESS_S, CommitContext, DeliveryError
 from wallaroo.sinks.staging import SUFFIX
 
 LOG = "_delta_log"
@@ -67,12 +59,7 @@ DELETED = "__wallaroo_deleted"
 class DeltaSystem(TableSystem[DeltaSinkConfig]):
     """One Delta table."""
 
-    errors: ClassVar[tuple[type[Exception], ...]] = (
-        DeltaError,
-        DeliveryError,
-        OSError,
-        ValueError,
-    )
+    errors: ClassVar[tuple[type[Exception], ...]] = (DeltaError, DeliveryError, OSError, ValueError)
     ways_on: ClassVar[str] = WAYS_ON
     without_it: ClassVar[str] = OTHER_TABLE
     stalled_s = ENDLESS_S  # requests to a store have bounds of their own

@@ -16,20 +16,8 @@ import warnings
 from typing import Any, ClassVar
 
 import pyarrow as pa
-from pyiceberg import __version__
+from pyiceberg import __version__, exceptions
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.exceptions import (
-    AuthorizationExpiredError,
-    CommitFailedException,
-    CommitStateUnknownException,
-    NamespaceAlreadyExistsError,
-    NoSuchNamespaceError,
-    NoSuchTableError,
-    ServerError,
-    ServiceUnavailableError,
-    TableAlreadyExistsError,
-    TooManyRequestsError,
-)
 from pyiceberg.expressions import And, BooleanExpression, EqualTo, In, Or, Reference
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties, Transaction
@@ -48,7 +36,7 @@ from wallaroo.connectors.lake.table_session import (
 )
 from wallaroo.durable.commit_id import CommitId
 from wallaroo.errors import CheckpointError, PeerError, WallarooError
-from wallaroo.network.redaction import redacted
+from wallaroo.network.urls import redacted
 from wallaroo.sinks.queued.pending import PendingBatch
 from wallaroo.sinks.queued.system import ENDLESS_S, CommitContext
 
@@ -75,12 +63,12 @@ PASSES = (  # in lower case; clients of catalogs and stores have no class of the
     "http status 5",
 )
 PASSING = (  # the next session reads what the table records, with a new token
-    AuthorizationExpiredError,
-    CommitFailedException,
-    CommitStateUnknownException,
-    ServerError,
-    ServiceUnavailableError,
-    TooManyRequestsError,
+    exceptions.AuthorizationExpiredError,
+    exceptions.CommitFailedException,
+    exceptions.CommitStateUnknownException,
+    exceptions.ServerError,
+    exceptions.ServiceUnavailableError,
+    exceptions.TooManyRequestsError,
 )
 DENIED = ("authentication failed", "permission denied", "does not exist", "access denied")
 
@@ -103,7 +91,7 @@ class IcebergSystem(TableSystem[IcebergSinkConfig]):
         self.ledger = f"{self.target} in {config.address}"
         try:
             table = load_catalog(config.catalog, **config.options).load_table(config.table)
-        except (NoSuchNamespaceError, NoSuchTableError):
+        except (exceptions.NoSuchNamespaceError, exceptions.NoSuchTableError):
             return  # the session creates it
         except Exception as error:  # a catalog's client may raise anything
             if self.waiting_for(error):
@@ -114,7 +102,7 @@ class IcebergSystem(TableSystem[IcebergSinkConfig]):
     def _opened(self, checkpoint: str, *, is_known: bool) -> TableSession:
         try:
             return IcebergSession(self._config, self._context, checkpoint, is_known)
-        except NoSuchTableError as error:
+        except exceptions.NoSuchTableError as error:
             raise self._dropped("Iceberg table") from error
 
     def waiting_for(self, error: Exception) -> str:
@@ -225,13 +213,13 @@ def _opened(catalog: Catalog, config: IcebergSinkConfig) -> Table:
     """Return the table, created if it is missing."""
     try:
         return catalog.load_table(config.table)
-    except NoSuchTableError:
+    except exceptions.NoSuchTableError:
         namespace = config.table.rpartition(".")[0]
-        with contextlib.suppress(NamespaceAlreadyExistsError):
+        with contextlib.suppress(exceptions.NamespaceAlreadyExistsError):
             catalog.create_namespace(namespace)
         try:
             return _created(catalog, config)
-        except TableAlreadyExistsError:
+        except exceptions.TableAlreadyExistsError:
             return catalog.load_table(config.table)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from wallaroo.connectors.lake.sink_config import GROUP_BYTES, GROUP_S, LakeSinkConfig
-from wallaroo.sinks.addresses import without_secrets
+from wallaroo.sinks.target_record import without_secrets
 from wallaroo.steps.kinds import Encoder
 
 PARTITION = re.compile(

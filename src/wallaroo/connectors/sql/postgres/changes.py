@@ -26,19 +26,13 @@ import psycopg
 from psycopg.adapt import Transformer
 from psycopg.pq import Format
 
-from wallaroo.connectors.sql.postgres.changes_source import PostgresChangesConfig
-from wallaroo.connectors.sql.postgres.client import (
-    first_line,
-    is_transient,
-    keep_texts,
-    server_of,
-    way_out,
-)
+from wallaroo.connectors.sql.postgres import client
 from wallaroo.connectors.sql.postgres.identity import cluster_facts, require_primary
 from wallaroo.connectors.sql.postgres.pgoutput import Messages, lsn_of, lsn_text
 from wallaroo.connectors.sql.postgres.reader import lent
 from wallaroo.connectors.sql.postgres.slot_copy import slot_reader
 from wallaroo.connectors.sql.postgres.snapshot import Snapshot, snapshot_rows
+from wallaroo.connectors.sql.postgres.source import PostgresChangesConfig
 from wallaroo.connectors.sql.source_table import READ_S_MAX, UnavailableError, starting
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.instrumentation.faults import fault_point
@@ -102,7 +96,7 @@ class PostgresChanges(ReplayableSource[Any]):
 
     @property
     def _place(self) -> str:
-        return server_of(self._config.dsn)
+        return client.server_of(self._config.dsn)
 
     def start(self, partition: str) -> int:
         """Check publication and slot; create the slot if it is missing; return its place.
@@ -110,7 +104,7 @@ class PostgresChanges(ReplayableSource[Any]):
         The slot of a snapshot is created when that is taken (`snapshot`).
         """
         config = self._config
-        with starting(self.name, way_out), self._connection() as connection:
+        with starting(self.name, client.way_out), self._connection() as connection:
             self._check_server(connection)
             self._read_slot(connection)
             if config.snapshot:
@@ -242,7 +236,7 @@ class PostgresChanges(ReplayableSource[Any]):
             reader.connection.transaction(),
             reader.connection.cursor("changes") as cursor,
         ):
-            keep_texts(cursor)
+            client.keep_texts(cursor)
             types = Transformer.from_context(cursor)
             messages = Messages(lambda kind: types.get_loader(kind, Format.TEXT).load)
             cursor.itersize = FETCHED
@@ -265,9 +259,9 @@ class PostgresChanges(ReplayableSource[Any]):
         try:
             yield
         except psycopg.Error as error:
-            words = f"{self._place}: {first_line(error)}"
+            words = f"{self._place}: {client.first_line(error)}"
             is_refused = isinstance(error, psycopg.errors.ObjectNotInPrerequisiteState)
-            if is_transient(error) and not is_refused:
+            if client.is_transient(error) and not is_refused:
                 raise UnavailableError(words) from error
             raise PeerError(
                 f"Source '{self.name}' cannot read slot '{self._config.slot}' of {words}. Correct "

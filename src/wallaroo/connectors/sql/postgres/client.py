@@ -17,7 +17,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import Format
 
 from wallaroo.errors import PeerError
-from wallaroo.network.redaction import HIDDEN
+from wallaroo.network.urls import HIDDEN
 
 CONNECT_S = 5
 # A silent loss of the server is noticed within about half a minute instead of the system's two
@@ -80,12 +80,7 @@ def complete_dsn(dsn: str) -> str:
             f"'host=db.example dbname=sales user=writer' or 'postgresql://writer@db.example/sales'."
         ) from None
     return make_conninfo(
-        **{
-            **DEFAULTS,
-            "fallback_application_name": "wallaroo",
-            **parts,
-            "client_encoding": "utf8",
-        }
+        **{**DEFAULTS, "fallback_application_name": "wallaroo", **parts, "client_encoding": "utf8"}
     )
 
 

@@ -15,16 +15,10 @@ from typing import Any, ClassVar
 import psycopg
 from psycopg import sql
 
-from wallaroo.connectors.sql.changes import Unpack
-from wallaroo.connectors.sql.postgres.client import (
-    complete_dsn,
-    first_line,
-    identifier,
-    is_transient,
-    server_of,
-)
+from wallaroo.connectors.sql.postgres import client
 from wallaroo.connectors.sql.postgres.rows import texts
 from wallaroo.connectors.sql.postgres.sink import PostgresSinkConfig
+from wallaroo.connectors.sql.rows import Unpack
 from wallaroo.connectors.sql.target_table import WAYS_ON, Table
 from wallaroo.errors import CheckpointError, PeerError, WallarooError
 from wallaroo.sinks.queued.pending import PendingBatch
@@ -42,7 +36,7 @@ class PostgresTable(Table):
 
     def __init__(self, config: PostgresSinkConfig, context: CommitContext, checkpoint: str):
         self._written = 0  # bytes of rows
-        connection = psycopg.connect(complete_dsn(config.dsn), autocommit=True)
+        connection = psycopg.connect(client.complete_dsn(config.dsn), autocommit=True)
         super().__init__(config, context, checkpoint, connection)
 
     @property
@@ -50,7 +44,7 @@ class PostgresTable(Table):
         return f"Table {self._config.table}"
 
     def _quoted(self, name: str) -> str:
-        return identifier(name).as_string(self._connection)
+        return client.identifier(name).as_string(self._connection)
 
     def _column(self, name: str) -> str:
         return sql.Identifier(name).as_string(self._connection)
@@ -117,7 +111,7 @@ class PostgresTable(Table):
 
     def _insert(self, parts: Iterator[Staged]) -> None:
         columns = sql.SQL(", ").join(map(sql.Identifier, self._config.columns))
-        table = identifier(self._config.table)
+        table = client.identifier(self._config.table)
         copying = sql.SQL("COPY {} ({}) FROM STDIN").format(table, columns)
         with self._connection.cursor() as cursor, cursor.copy(copying) as copy:
             for part in parts:
@@ -148,25 +142,25 @@ class PostgresSystem(ExternalSystem[PostgresSinkConfig]):
         """Raise PeerError for a dsn that cannot be parsed."""
         super().__init__(config, context)
         self.ledger = f"{config.ledger} at {config.address}"
-        complete_dsn(config.dsn)
+        client.complete_dsn(config.dsn)
 
     def connect(self, checkpoint: str) -> Session:
         return PostgresTable(self._config, self._context, checkpoint)
 
     @property
     def place(self) -> str:
-        return server_of(self._config.dsn)
+        return client.server_of(self._config.dsn)
 
     def waiting_for(self, error: Exception) -> str:
         assert isinstance(error, psycopg.Error)
-        return f"{self.place} ({first_line(error)})" if is_transient(error) else ""
+        return f"{self.place} ({client.first_line(error)})" if client.is_transient(error) else ""
 
     def permanent_error(self, error: Exception, batch: PendingBatch | None) -> WallarooError:
         assert isinstance(error, psycopg.Error)
         what = f"batch {batch.batch} for" if batch else "rows for"
         where = f" ({error.diag.context})" if error.diag.context else ""
         return PeerError(
-            f"PostgreSQL refuses {what} table {self.target}: {first_line(error)}{where}. "
+            f"PostgreSQL refuses {what} table {self.target}: {client.first_line(error)}{where}. "
             f"Nothing is lost: committed rows wait in {self._context.staging}. Change the table so "
             f"that it takes them, then run again."
         )

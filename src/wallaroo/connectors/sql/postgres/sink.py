@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 from wallaroo.connectors.sql.postgres.rows import packed, texts
 from wallaroo.connectors.sql.sink_config import TableSinkConfig
-from wallaroo.sinks.addresses import without_secrets
 from wallaroo.sinks.changes import Delete
+from wallaroo.sinks.target_record import without_secrets
 from wallaroo.steps.kinds import Encoder
 
 

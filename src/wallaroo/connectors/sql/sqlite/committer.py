@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import ClassVar
 
-from wallaroo.connectors.sql.changes import Unpack
+from wallaroo.connectors.sql.rows import Unpack
 from wallaroo.connectors.sql.sqlite.client import columns_of, is_transient, opened, quoted
 from wallaroo.connectors.sql.sqlite.rows import unpacked
 from wallaroo.connectors.sql.sqlite.sink import SQLiteSinkConfig

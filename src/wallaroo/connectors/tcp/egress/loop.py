@@ -17,36 +17,86 @@ These are the loop's:
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from wallaroo.connectors.tcp.egress.actions import (
+from wallaroo.connectors.tcp.egress.connection import Connection, begin_connect, finish_connect
+from wallaroo.connectors.tcp.egress.machine import EgressMachine
+from wallaroo.connectors.tcp.egress.states import (
     Action,
     Begin,
     Close,
     Dial,
     HalfClose,
     Place,
+    ReceiverState,
     Record,
     Release,
     Send,
+    State,
     Tell,
 )
-from wallaroo.connectors.tcp.egress.connection import Connection, begin_connect, finish_connect
-from wallaroo.connectors.tcp.egress.machine import EgressMachine
-from wallaroo.connectors.tcp.egress.reports import Reports
-from wallaroo.connectors.tcp.egress.states import ReceiverState, State
 from wallaroo.connectors.tcp.outbox import skip_command
-from wallaroo.connectors.tcp.pipe import EgressConfig, Pipe
+from wallaroo.connectors.tcp.pipe import EgressConfig, Message, Pipe
 from wallaroo.connectors.tcp.progress import ProgressFile
 from wallaroo.durable.ownership import Ownership
 from wallaroo.errors import CheckpointError
 from wallaroo.instrumentation.faults import fault_point
 from wallaroo.instrumentation.tracing import trace_point
 from wallaroo.sinks.staging import Staged, StagedToken, read_staged
+
+PLACE_S = 0.05  # between two reports of the place inside a batch
+ENDING_S = 0.25  # between two reports of the end of a connection
+
+
+class Reports:
+    """The messages to the committer, without redundant ones."""
+
+    def __init__(self, pipe: Pipe, lock: int, address: str):
+        self._pipe = pipe
+        self._lock = lock
+        self._address = address
+        self._waiting = ""
+        self._ending = [-1, -1]
+        self._due_at = 0.0
+
+    def send(self, message: Message) -> None:
+        """Send a message, unless it repeats a state or follows another one too soon."""
+        if "waiting" in message:
+            if message["waiting"] == self._waiting:
+                return
+            self._waiting = message["waiting"]
+        if "ending" in message:
+            ending = message["ending"]
+            is_urgent = self._ending == [-1, -1] or not ending[0]
+            if ending == self._ending or not (is_urgent or self._is_due(ENDING_S)):
+                return
+            self._ending = ending
+            self._note_ending(*ending)
+        self._pipe.send(**message)
+
+    def place(self, accepted: int) -> None:
+        """Report how far the output is, but not more often than it is read."""
+        if self._is_due(PLACE_S) and not self._pipe.is_congested:
+            self._pipe.send(accepted=accepted)
+
+    def _is_due(self, seconds: float) -> bool:
+        now = time.monotonic()
+        if now < self._due_at:
+            return False
+        self._due_at = now + seconds
+        return True
+
+    def _note_ending(self, missing: int, sent: int) -> None:
+        rest = f"has not acknowledged {missing} of {sent} bytes" if missing else "still reads"
+        text = f"process {os.getpid()}; {self._address} {rest}"
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, text.encode(), 0)
+
 
 READ_BYTES = 1 << 16
 ASK_S = 0.5  # between two questions whether another run has taken over

@@ -29,18 +29,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from wallaroo.connectors.tcp.egress.actions import (
-    Action,
-    Begin,
-    Close,
-    Dial,
-    HalfClose,
-    Place,
-    Record,
-    Release,
-    Send,
-    Tell,
-)
 from wallaroo.connectors.tcp.egress.ending import Ending
 from wallaroo.connectors.tcp.egress.resume import ResumeStream
 from wallaroo.connectors.tcp.egress.states import (
@@ -48,10 +36,20 @@ from wallaroo.connectors.tcp.egress.states import (
     COMMITTER,
     CONNECTION,
     OPEN,
+    Action,
+    Begin,
+    Close,
     Committer,
+    Dial,
     Event,
+    HalfClose,
+    Place,
     ReceiverState,
+    Record,
+    Release,
+    Send,
     State,
+    Tell,
     step,
 )
 from wallaroo.connectors.tcp.pipe import EgressConfig, Message

@@ -12,11 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from wallaroo.engine.columnar.joins.results import RowJoin
-from wallaroo.engine.columnar.joins.timed_rows import (
-    TimedRows,
-    by_time_and_key,
-    joined,
-)
+from wallaroo.engine.columnar.joins.timed_rows import TimedRows, by_time_and_key, joined
 from wallaroo.engine.columnar.joins.waiting import Sides, WaitingColumns
 from wallaroo.steps.joins.latest import LEFT_HOW, NEWEST
 from wallaroo.steps.joins.waiting import Stored

@@ -14,12 +14,7 @@ from typing import Any
 import numpy as np
 
 from wallaroo.engine.columnar.joins.results import AddedColumns, RowJoin
-from wallaroo.engine.columnar.joins.timed_rows import (
-    TimedRows,
-    joined,
-    pack,
-    unpack,
-)
+from wallaroo.engine.columnar.joins.timed_rows import TimedRows, joined, pack, unpack
 from wallaroo.steps.joins.step import RIGHT
 from wallaroo.steps.joins.waiting import Piece, Stored, WaitingPieces, by_age
 from wallaroo.steps.windows.spec import FINAL_WATERMARK

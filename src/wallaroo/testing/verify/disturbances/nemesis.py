@@ -21,18 +21,8 @@ import psutil
 from wallaroo.errors import PeerError
 from wallaroo.processes.roles import run_processes
 from wallaroo.testing.verify.disturbances.damage import BitFlips
-from wallaroo.testing.verify.disturbances.orders import (
-    RESIDENT,
-    SYNCS,
-    WRITES,
-    Orders,
-)
-from wallaroo.testing.verify.trial.processes import (
-    Kind,
-    await_end,
-    find,
-    kill,
-)
+from wallaroo.testing.verify.disturbances.orders import RESIDENT, SYNCS, WRITES, Orders
+from wallaroo.testing.verify.trial.processes import Kind, await_end, find, kill
 from wallaroo.testing.verify.trial.result import Result
 from wallaroo.testing.verify.trial.schedule import CAUSES, Fault, Kill
 from wallaroo.testing.verify.trial.supervised import Supervised
