@@ -50,7 +50,7 @@ CONNECTORS = {
     "sql.sqlite": Connector(("source:SQLiteSourceConfig",), ("sink:SQLiteSinkConfig",)),
     "udp": Connector(("source:UDPSourceConfig",), ("sink:UDPSinkConfig",)),
     "websocket": Connector(
-        ("source:WebSocketSourceConfig", "server_source:WebSocketServerSourceConfig"),
+        ("source:WebSocketSourceConfig", "source:WebSocketServerSourceConfig"),
         ("sink:WebSocketSinkConfig",),
     ),
 }

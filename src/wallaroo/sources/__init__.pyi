@@ -14,7 +14,7 @@ from wallaroo.connectors.sql.postgres.source import PostgresChangesConfig as Pos
 from wallaroo.connectors.sql.postgres.source import PostgresSourceConfig as PostgresSourceConfig
 from wallaroo.connectors.sql.sqlite.source import SQLiteSourceConfig as SQLiteSourceConfig
 from wallaroo.connectors.udp.source import UDPSourceConfig as UDPSourceConfig
-from wallaroo.connectors.websocket.server_source import WebSocketServerSourceConfig as WebSocketServerSourceConfig
+from wallaroo.connectors.websocket.source import WebSocketServerSourceConfig as WebSocketServerSourceConfig
 from wallaroo.connectors.websocket.source import WebSocketSourceConfig as WebSocketSourceConfig
 from wallaroo.sources.feeds.polling import PollingSource as PollingSource
 from wallaroo.sources.feeds.push import At as At

@@ -70,7 +70,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Brokers:
     monkeypatch.setattr(Client, "opened", [])
     monkeypatch.setattr(Client, "is_lost", False)
     monkeypatch.setattr(Client, "now", 0.0)
-    monkeypatch.setattr(brokers, "Inquiry", Client)
+    monkeypatch.setattr(brokers.client, "Inquiry", Client)
     monkeypatch.setattr(brokers.time, "monotonic", lambda: Client.now)
     return Brokers(QUERY)
 

@@ -21,7 +21,7 @@ from websockets.exceptions import WebSocketException
 from websockets.sync.server import Server, ServerConnection, serve
 
 from wallaroo.connectors.websocket.client import received
-from wallaroo.connectors.websocket.server_source import WebSocketServerSourceConfig
+from wallaroo.connectors.websocket.source import WebSocketServerSourceConfig
 from wallaroo.network.connection_budget import Budget, Visitor, connections_max
 from wallaroo.network.listener_threads import Acceptor, listening
 from wallaroo.network.tls_sockets import server_context, shared_by_threads

@@ -77,7 +77,9 @@ def test_the_tables_name_steps_shuffles_keys_and_processes(
 ) -> None:
     looks = [details(1_000, 1.0, 8_000), *[details(3_000, 2.0, 48_000)] * 100]
     monkeypatch.setattr(command, "_details", lambda _: looks.pop(0))
-    monkeypatch.setattr(command, "only_one", lambda _: Target(("127.0.0.1", 1), pid=os.getpid()))
+    monkeypatch.setattr(
+        command.targets, "only_one", lambda _: Target(("127.0.0.1", 1), pid=os.getpid())
+    )
     assert main.main(["profile", "--seconds", "1"]) == 0
     printed = capsys.readouterr().out
     for text in ("decode", "75.0%", "0 -> 1", "slow", "driver"):
