@@ -8,6 +8,7 @@ pydantic.
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable, Iterator
 from datetime import date, datetime, time
@@ -26,7 +27,7 @@ from wallaroo.serdes.models import (
     model_form,
     model_reader,
 )
-from wallaroo.serdes.shape_errors import shape_error, shown
+from wallaroo.serdes.shape_errors import ShapeError, shape_error, shown
 
 Read = Callable[[Any], Any]
 NATIVE = (bytes, bytearray, datetime, date, time, Decimal, UUID)
@@ -132,10 +133,13 @@ def reader_of(kind: Any, *, is_text: bool = False) -> Read:
     convert = msgspec.convert
     wanted = struct_of(kind) if is_named_tuple(kind) else kind
     optional = _optional_fields(kind) if is_text else ()
+    in_base64 = _fields_of_bytes(kind) if is_text and check is not None else ()
 
     def read(value: Any) -> Any:
         if optional and type(value) is dict:
             value = {n: None if v == "" and n in optional else v for n, v in value.items()}
+        if in_base64 and type(value) is dict:
+            value = {n: _decoded(n, v) if v and n in in_base64 else v for n, v in value.items()}
         if check is not None:
             return check(value)
         try:
@@ -165,6 +169,23 @@ def _optional_fields(kind: Any) -> tuple[str, ...]:
         for field in fields_read(kind)
         if isinstance(field.type, inspect.UnionType) and field.type.includes_none
     )
+
+
+def _fields_of_bytes(kind: Any) -> tuple[str, ...]:
+    """Return the fields of bytes or None, which pydantic does not read from base64."""
+    allowed = {inspect.BytesType, inspect.NoneType}
+    return tuple(
+        field.encode_name
+        for field in fields_read(kind)
+        if {type(each) for each in getattr(field.type, "types", (field.type,))} <= allowed
+    )
+
+
+def _decoded(field: str, text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        raise ShapeError(f"invalid base64 encoded string, got {shown(text)}", field) from None
 
 
 def fields_of(value: Any) -> dict[str, Any] | None:
