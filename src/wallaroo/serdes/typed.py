@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterator
-from datetime import date, datetime, time
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, get_origin, get_type_hints, is_typeddict
 from uuid import UUID
@@ -31,6 +31,7 @@ from wallaroo.serdes.shape_errors import ShapeError, shape_error, shown
 
 Read = Callable[[Any], Any]
 NATIVE = (bytes, bytearray, datetime, date, time, Decimal, UUID)
+_MINUTE = timedelta(minutes=1)
 USABLE = (
     "Use a dataclass, an attrs class, a msgspec.Struct, a model of pydantic, a TypedDict, a "
     "NamedTuple, an Enum, or str, int, float, bool, bytes, Decimal, UUID, dates and times, list, "
@@ -209,6 +210,18 @@ def plain(value: Any, native: tuple[type[Any], ...] = NATIVE) -> Any:
     Texts, numbers and values of ``native`` types are left as they are.
     """
     return msgspec.to_builtins(value, builtin_types=native, enc_hook=written)
+
+
+def refuse_seconds(value: Any) -> None:
+    """Raise ValueError if a plain value holds a time whose UTC offset a text cannot express."""
+    if isinstance(value, dict | list | tuple):
+        for each in value.values() if isinstance(value, dict) else value:
+            refuse_seconds(each)
+    elif isinstance(value, datetime | time) and (value.utcoffset() or _MINUTE) % _MINUTE:
+        raise ValueError(
+            f"the offset of {value} is not of whole minutes, which a text cannot express; convert "
+            "it to UTC before the sink"
+        )
 
 
 def refuse_nan(value: Any) -> None:
