@@ -28,7 +28,7 @@ from wallaroo.dataflow.plan.accumulators import (
     noted_aggregation,
 )
 from wallaroo.dataflow.plan.join_sides import changed_joins, noted_joins, refused_joins
-from wallaroo.dataflow.plan.layouts import changed_layouts, noted_layouts
+from wallaroo.dataflow.plan.layouts import changed_layouts, noted_layouts, refused_layouts
 from wallaroo.dataflow.plan.model import (
     BranchEntry,
     Plan,
@@ -233,11 +233,13 @@ def abandoned(old: str, new: str) -> frozenset[str]:
     before = json.loads(old)
     after = json.loads(new)
     joins = refused_joins(before.get("joins", {}), after.get("joins", {}))
+    layouts = refused_layouts(before.get("layouts", {}), after.get("layouts", {}))
     return frozenset(
         {
             *(name for name, _ in _states(before, after)),
             *(name for name, _ in refused_versions(before, after)),
             *(name for name, _ in joins),
+            *(name for name, _ in layouts),
         }
     )
 
@@ -279,6 +281,7 @@ def compare(
             f"{after.get('format')}."
         )
         return Comparison(Verdict.INCOMPATIBLE, (what,))
+    layouts = before.get("layouts", {}), after.get("layouts", {})
     reasons = (
         *_whole(before, after),
         *_sources(before, after),
@@ -287,6 +290,7 @@ def compare(
         *(reason for _, reason in _states(before, after)),
         *(reason for _, reason in refused_versions(before, after)),
         *(reason for _, reason in refused_joins(before.get("joins", {}), after.get("joins", {}))),
+        *(reason for _, reason in refused_layouts(*layouts)),
     )
     if reasons:
         return Comparison(Verdict.INCOMPATIBLE, reasons)
