@@ -29,6 +29,7 @@ except ImportError as missing:
 __all__ = ["Distinct", "Quantiles"]
 
 _EMPTY = "\0empty"  # a sketch ignores an empty text
+_EMPTY_BYTES = "\0empty bytes"
 _INTS = range(-(1 << 63), 1 << 63)  # a sketch reduces others modulo 2**64
 _PRECISIONS = range(4, 22)  # bounds of Apache DataSketches' HLL
 _SIZES = range(10, 1 << 16)  # bounds of its t-digest
@@ -44,6 +45,10 @@ def _check(sketch: str, option: str, value: int, allowed: range) -> None:
         what = f"{option} is {value!r:.60}, not an int from {allowed[0]} to {allowed[-1]}."
         fix = f"Choose one, or omit {option}."
         raise wrong_option(sketch, what, fix)
+
+
+def _is_share(value: Any) -> bool:
+    return isinstance(value, int | float) and 0 <= value <= 1
 
 
 def _number(value: Any) -> Any:
@@ -129,7 +134,7 @@ class Distinct(Aggregation[Any, Kept, int]):
             if not value.isascii():  # lone surrogates are no UTF-8
                 value = value.encode("utf-8", "backslashreplace").decode()
             return value or _EMPTY
-        return value.hex() or _EMPTY if isinstance(value, bytes) else _number(value)
+        return value.hex() or _EMPTY_BYTES if isinstance(value, bytes) else _number(value)
 
     def _partial(self) -> Partial:
         return partial_of_values(self._value, _add, self.initial_accumulator)
@@ -162,7 +167,7 @@ class Quantiles(Aggregation[Any, Kept, Mapping[float, float]]):
         at: Sequence[float] = (0.5, 0.95, 0.99),
         size: int = 200,
     ):
-        if not isinstance(at, Sequence) or not all(0 <= share <= 1 for share in at):
+        if not (isinstance(at, Sequence) and at and all(map(_is_share, at))):
             what = f"at is {at!r:.60}, not a sequence of shares between 0 and 1."
             fix = "Write at=(0.99,) for the 99th percentile."
             raise wrong_option("Quantiles", what, fix)
@@ -181,7 +186,10 @@ class Quantiles(Aggregation[Any, Kept, Mapping[float, float]]):
         kept.sketch.update(self._value(event))
 
     def _value(self, event: Any) -> float:
-        return float(self.of(event))
+        value = float(self.of(event))
+        if value != value:
+            raise ValueError("sketches.Quantiles has no place for NaN: leave it out with where()")
+        return value
 
     def _partial(self) -> Partial:
         return partial_of_values(self._value, _add, self.initial_accumulator)

@@ -9,6 +9,7 @@ import argparse
 import csv
 import datetime
 import json
+import math
 import sys
 from typing import Any
 
@@ -70,7 +71,7 @@ def sql_command(options: argparse.Namespace) -> None:
     if options.json:
         for rows in answer.blocks:
             for row in rows:
-                print(json.dumps(dict(zip(answer.columns, row, strict=True)), default=_json))
+                print(json.dumps(_json(dict(zip(answer.columns, row, strict=True)))))
     elif options.csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(answer.columns)
@@ -98,12 +99,20 @@ def _cell(value: Any, absent: str) -> str:
     if isinstance(value, bytes | datetime.datetime):
         return str(_json(value))
     if isinstance(value, list | dict):
-        return json.dumps(value, default=_json)
+        return json.dumps(_json(value))
     return str(value)
 
 
 def _json(value: Any) -> Any:
-    """Return a value that JSON lacks in the form of the state tools."""
+    """Return a value as JSON has it, or else in the form of the state tools."""
+    if isinstance(value, dict):
+        return {key: _json(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"$float": repr(value)}
+    if value is None or isinstance(value, str | int | float):
+        return value
     if isinstance(value, bytes):
         return value.hex()
     return value.isoformat() if hasattr(value, "isoformat") else str(value)

@@ -5,8 +5,10 @@ Records are without the schema, or with its id in a registry.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any, overload
@@ -17,10 +19,11 @@ from msgspec import inspect
 from wallaroo.errors import Problem, WallarooParameterError
 from wallaroo.serdes.registry import RegisteredCodec, SchemaRegistry, check_client
 from wallaroo.serdes.serde import STOP, Codec, Event, Serde, label_of, missing
-from wallaroo.serdes.shape_errors import ShapeError
+from wallaroo.serdes.shape_errors import ShapeError, shown
 from wallaroo.serdes.typed import check_written, is_named_tuple, parts_of, plain, reader_of
 
 LISTS = (list, tuple)  # as msgspec has them
+_FLOAT_END = 3.4028235677973366e38  # a half step above the largest; from here on it is inf
 Schema = Any  # a schema as JSON has it: a dict, a list (a union) or a name
 
 
@@ -36,7 +39,8 @@ class AvroCodec(Codec):
         self._reader = None if reader is None else fastavro.parse_schema(reader)
         self._read_record = fastavro.schemaless_reader
         self._write_record = fastavro.schemaless_writer
-        self._check_ints = int_check(self._schema, {})
+        self._parse = fastavro.parse_schema
+        self._check = lossless(self._schema, {})
         self._kind = kind
         self._read = None if kind is None else reader_of(kind)
         parts = () if kind is None else parts_of(kind)
@@ -68,10 +72,26 @@ class AvroCodec(Codec):
             record = dict(zip(event._fields, record, strict=True))
         if self._lists:
             record = self._lists.as_written(record)
-        if self._check_ints:
-            self._check_ints(record)
-        self._write_record(out, self._schema, record, strict_allow_default=True)
+        if self._check:
+            self._check(record)
+        try:
+            self._write_record(out, self._schema, record, strict_allow_default=True)
+        except (TypeError, ValueError, OverflowError) as error:
+            if " on field " in str(error) or not (name := self._refused_field(record)):
+                raise
+            raise ValueError(f"{error} on field {name}") from error
         return out.getvalue()
+
+    def _refused_field(self, record: Any) -> str:
+        """Return the first field that cannot be written by itself; "" if that is not known."""
+        for field in self._schema.get("fields", ()) if isinstance(self._schema, dict) else ():
+            with contextlib.suppress(Exception):  # a part of the schema may lack a name
+                alone = self._parse({"type": "record", "name": "Alone", "fields": [field]})
+                try:
+                    self._write_record(io.BytesIO(), alone, record)
+                except (TypeError, ValueError, OverflowError):
+                    return str(field["name"])
+        return ""
 
 
 class ListedRecords:
@@ -174,33 +194,49 @@ def _records(schema: Schema) -> Iterator[frozenset[str]]:
             yield from _records(part)
 
 
-def int_check(schema: Schema, named: dict[str, Any]) -> Callable[[Any], None] | None:
-    """Return a function that raises ValueError for an ``int`` of more than 32 bits.
+def lossless(schema: Schema, named: dict[str, Any]) -> Callable[[Any], None] | None:
+    """Return a function that raises ValueError for a value that fastavro would change.
 
-    None if the schema has none.  fastavro writes such a number, which no other reader accepts.  It
-    checks unions itself.  ``named`` are the checks of the records around, by name.
+    They are an ``int`` of more than 32 bits, a ``float`` beyond its range and a ``boolean`` that is
+    none.  None if the schema has none.  fastavro checks unions itself, save their floats.
+    ``named`` are the checks of the records around, by name.
     """
+    if isinstance(schema, list):
+        return _check_float if "float" in schema and "double" not in schema else None
     kind = schema.get("type") if isinstance(schema, dict) else schema
-    if kind == "int":
-        return _check_int
+    if isinstance(kind, str) and kind in _CHECKS:
+        return _CHECKS[kind]
     if not isinstance(schema, dict):
         return named.get(kind) if isinstance(kind, str) else None
     if kind in ("array", "map"):
-        each = int_check(schema["items" if kind == "array" else "values"], named)
+        each = lossless(schema["items" if kind == "array" else "values"], named)
         return each and partial(_check_all, each)
     if kind in ("record", "error"):
         checks: dict[str, Callable[[Any], None]] = {}
         named[schema["name"]] = partial(_check_fields, checks)
         for field in schema["fields"]:
-            if check := int_check(field["type"], named):
+            if check := lossless(field["type"], named):
                 checks[field["name"]] = check
         return named[schema["name"]] if checks else None
-    return int_check(kind, named) if isinstance(kind, dict) else None
+    return lossless(kind, named) if isinstance(kind, dict | list) else None
 
 
 def _check_int(value: Any) -> None:
     if isinstance(value, int | float) and not -(1 << 31) <= value < 1 << 31:
         raise ValueError(f"{value} does not fit an int, which has 32 bits")
+
+
+def _check_float(value: Any) -> None:
+    if isinstance(value, int | float) and _FLOAT_END <= abs(value) < math.inf:
+        raise ValueError(f"{value} does not fit a float, which has 32 bits")
+
+
+def _check_boolean(value: Any) -> None:
+    if value not in (True, False):
+        raise ValueError(f"{shown(value)} is not a boolean")
+
+
+_CHECKS = {"int": _check_int, "float": _check_float, "boolean": _check_boolean}
 
 
 def _check_all(check: Callable[[Any], None], values: Any) -> None:
@@ -211,7 +247,10 @@ def _check_all(check: Callable[[Any], None], values: Any) -> None:
 def _check_fields(checks: Mapping[str, Callable[[Any], None]], record: Any) -> None:
     for name, check in checks.items() if isinstance(record, dict) else ():
         if name in record:
-            check(record[name])
+            try:
+                check(record[name])
+            except ValueError as error:
+                raise ValueError(f"{error} on field {name}") from None
 
 
 class RegisteredAvroCodec(RegisteredCodec):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Sequence
+from datetime import datetime, time
 from typing import Any, ClassVar, NamedTuple, is_typeddict, overload
 
 from msgspec import inspect
@@ -19,11 +20,13 @@ from wallaroo.serdes.typed import (
     is_named_tuple,
     plain,
     reader_of,
+    refuse_seconds,
 )
 
 _find_special = re.compile('["\r\n\0]').search  # a row without them is split at its delimiters
 # bytes are in base64, as in JSON
 _native = tuple(each for each in NATIVE if each not in (bytes, bytearray))
+_TIMES = frozenset([datetime, time])
 _OF_SEVERAL_VALUES = frozenset([list, tuple, dict])
 _TYPES_OF_SEVERAL_VALUES = (
     inspect.CollectionType,
@@ -130,6 +133,8 @@ class CsvCodec(Codec):
             raise ValueError(f"the row has {len(row)} values for {len(columns)} columns")
         if not _OF_SEVERAL_VALUES.isdisjoint(map(type, row)):
             raise TypeError("a value of the row is a list or an object; a column has one value")
+        if not _TIMES.isdisjoint(map(type, row)):
+            refuse_seconds(row)
         text: str = csv.writer(_Text, delimiter=self._delimiter, lineterminator="").writerow(row)
         if "\n" in text or "\r" in text:
             raise ValueError("a value holds a newline, and a row has to be on one line")

@@ -8,9 +8,10 @@ pydantic.
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable, Iterator
-from datetime import date, datetime, time
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, get_origin, get_type_hints, is_typeddict
 from uuid import UUID
@@ -26,10 +27,11 @@ from wallaroo.serdes.models import (
     model_form,
     model_reader,
 )
-from wallaroo.serdes.shape_errors import shape_error, shown
+from wallaroo.serdes.shape_errors import ShapeError, shape_error, shown
 
 Read = Callable[[Any], Any]
 NATIVE = (bytes, bytearray, datetime, date, time, Decimal, UUID)
+_MINUTE = timedelta(minutes=1)
 USABLE = (
     "Use a dataclass, an attrs class, a msgspec.Struct, a model of pydantic, a TypedDict, a "
     "NamedTuple, an Enum, or str, int, float, bool, bytes, Decimal, UUID, dates and times, list, "
@@ -132,10 +134,13 @@ def reader_of(kind: Any, *, is_text: bool = False) -> Read:
     convert = msgspec.convert
     wanted = struct_of(kind) if is_named_tuple(kind) else kind
     optional = _optional_fields(kind) if is_text else ()
+    in_base64 = _fields_of_bytes(kind) if is_text and check is not None else ()
 
     def read(value: Any) -> Any:
         if optional and type(value) is dict:
             value = {n: None if v == "" and n in optional else v for n, v in value.items()}
+        if in_base64 and type(value) is dict:
+            value = {n: _decoded(n, v) if v and n in in_base64 else v for n, v in value.items()}
         if check is not None:
             return check(value)
         try:
@@ -167,6 +172,23 @@ def _optional_fields(kind: Any) -> tuple[str, ...]:
     )
 
 
+def _fields_of_bytes(kind: Any) -> tuple[str, ...]:
+    """Return the fields of bytes or None, which pydantic does not read from base64."""
+    allowed = {inspect.BytesType, inspect.NoneType}
+    return tuple(
+        field.encode_name
+        for field in fields_read(kind)
+        if {type(each) for each in getattr(field.type, "types", (field.type,))} <= allowed
+    )
+
+
+def _decoded(field: str, text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        raise ShapeError(f"invalid base64 encoded string, got {shown(text)}", field) from None
+
+
 def fields_of(value: Any) -> dict[str, Any] | None:
     """Return the fields of an object of a dataclass, attrs class, struct or model.
 
@@ -188,6 +210,18 @@ def plain(value: Any, native: tuple[type[Any], ...] = NATIVE) -> Any:
     Texts, numbers and values of ``native`` types are left as they are.
     """
     return msgspec.to_builtins(value, builtin_types=native, enc_hook=written)
+
+
+def refuse_seconds(value: Any) -> None:
+    """Raise ValueError if a plain value holds a time whose UTC offset a text cannot express."""
+    if isinstance(value, dict | list | tuple):
+        for each in value.values() if isinstance(value, dict) else value:
+            refuse_seconds(each)
+    elif isinstance(value, datetime | time) and (value.utcoffset() or _MINUTE) % _MINUTE:
+        raise ValueError(
+            f"the offset of {value} is not of whole minutes, which a text cannot express; convert "
+            "it to UTC before the sink"
+        )
 
 
 def refuse_nan(value: Any) -> None:

@@ -18,7 +18,9 @@ from wallaroo.serdes.typed import (
     is_named_tuple,
     model_reader_of,
     parts_of,
+    plain,
     refuse_nan,
+    refuse_seconds,
     struct_of,
     written,
     written_as_json,
@@ -26,6 +28,7 @@ from wallaroo.serdes.typed import (
 
 # It takes half of the time of `in`, which tries a number first, and so raises and clears an error.
 _find_null = re.compile(b"null").search
+_find_offset = re.compile(rb':\d\d"').search  # a time in UTC ends with Z
 
 
 class TypedCodec(Codec):
@@ -67,6 +70,8 @@ class TypedCodec(Codec):
         unchecked = {inspect.FloatType, inspect.AnyType, inspect.CustomType}
         may_hold_nan = not parts or not parts.isdisjoint(unchecked)
         self._may_hold_nan = may_hold_nan and not self.has_nan
+        may_have_offset = {inspect.DateTimeType, inspect.TimeType, inspect.CustomType}
+        self._may_hold_offset = self._is_json and not parts.isdisjoint(may_have_offset)
 
     def check_encoder(self, label: str) -> None:
         for each in self._classes:
@@ -88,6 +93,8 @@ class TypedCodec(Codec):
             payload = self._write_unsorted(form)
         if self._may_hold_nan and _find_null(payload):
             refuse_nan(event)
+        if self._may_hold_offset and _find_offset(payload):
+            refuse_seconds(plain(event))
         return payload
 
     def _reader(self, kind: Any) -> Read:

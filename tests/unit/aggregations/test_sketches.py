@@ -51,6 +51,7 @@ def test_distinct_values_are_counted_about(value_of: Any) -> None:
         [Fraction(1, number) for number in range(1, 100)],
         ["", "a", ""],
         [b"", b"a", b""],
+        ["", b"", "1", b"1"],
         [5, 5.0, Decimal(5), Fraction(5), True, 1, 1.0, 0.5, Decimal("0.5"), Fraction(1, 2)],
         [(1 << 64) + number for number in range(100)],
         [5, 5 + (1 << 64), float(1 << 70), 1 << 70, Decimal(1 << 70), -1, (1 << 64) - 1],
@@ -93,11 +94,19 @@ def test_quantiles_are_found_about() -> None:
     assert quantiles.output("k", quantiles.initial_accumulator()) is None
 
 
+def test_nan_has_no_place_among_quantiles() -> None:
+    quantiles = Quantiles()
+    with pytest.raises(ValueError, match="no place for NaN"):
+        quantiles.update(float("nan"), quantiles.initial_accumulator())
+
+
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
         (lambda: Quantiles(at=(50,)), "between 0 and 1"),
         (lambda: Quantiles(at=0.5), "at is 0.5, not a sequence of shares"),
+        (lambda: Quantiles(at=("a",)), "at is .'a',., not a sequence of shares"),
+        (lambda: Quantiles(at=()), "at is .., not a sequence of shares"),
         (lambda: Quantiles(size=9), "size is 9, not an int from 10 to 65535"),
         (lambda: Quantiles(size=65_536), "size is 65536"),
         (lambda: Distinct(precision=3), "precision is 3, not an int from 4 to 21"),

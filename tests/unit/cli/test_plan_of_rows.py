@@ -145,6 +145,17 @@ def test_a_stored_value_that_the_dtype_does_not_hold_is_found(
     assert "  - key 'b': ValueError: field 'sum' is stored as 136.5, which <i8 cannot hold" in out
 
 
+def test_integers_do_not_become_times(stored: Path, write: Write, wallaroo: Run) -> None:
+    app = write([("count", "M8[ns]"), ("sum", "f8")])
+    code, out, _ = wallaroo("plan", app, "--checkpoint", stored)
+
+    assert code == 1
+    assert (
+        "Field 'count' of the state of step 'total' was int64 and is datetime64[ns]. Give the new "
+        "field another name." in out
+    )
+
+
 def test_a_class_in_place_of_a_dtype_reads_rows_by_an_upgrade(
     stored: Path, write: Write, wallaroo: Run
 ) -> None:

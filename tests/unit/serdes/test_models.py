@@ -12,7 +12,15 @@ import attrs
 import msgspec
 import pydantic.dataclasses
 import pytest
-from pydantic import BaseModel, ConfigDict, Field, HttpUrl, field_serializer, field_validator
+from pydantic import (
+    Base64Bytes,
+    BaseModel,
+    ConfigDict,
+    Field,
+    HttpUrl,
+    field_serializer,
+    field_validator,
+)
 
 import wallaroo
 from wallaroo.errors import WallarooParameterError
@@ -274,6 +282,20 @@ def test_rows_of_csv() -> None:
     assert error_of(serde, b"x,1,").startswith("no: input should be a valid integer")
     with pytest.raises(WallarooParameterError, match="'items' is of several values"):
         _ = Csv(Order).encoder
+
+
+@pytest.mark.parametrize("raw", [b"\xff\0a", b"abcd", b""])
+def test_bytes_in_rows_of_csv_are_base64(raw: bytes) -> None:
+    class Packet(BaseModel):
+        number: int
+        raw: bytes = Field(alias="content")
+        more: bytes | None = None
+        text: Base64Bytes = b"YWJj"
+
+    serde = Csv(Packet)
+    for packet in (Packet(number=1, content=raw), Packet(number=1, content=raw, more=b"\xfe")):
+        assert serde.decoder.decode(serde.encoder.encode(packet)) == packet
+    assert error_of(serde, b"1,no,,") == "content: invalid base64 encoded string, got 'no' (str)"
 
 
 def test_records_of_avro() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
 import sys
 from collections import OrderedDict
@@ -479,6 +480,9 @@ def test_a_named_tuple_is_a_record_of_avro() -> None:
     assert pairs.decoder.decode(b"\x04\x02") == Pair(1, 2)
 
 
+DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 3, "scale": 1}
+
+
 @pytest.mark.parametrize(
     ("kind", "fits", "too_large"),
     [
@@ -495,5 +499,31 @@ def test_an_int_of_avro_has_32_bits(kind: Any, fits: Any, too_large: Any) -> Non
     serde = Avro({"type": "record", "name": "R", "fields": fields})
     event = {"a": 1, "f": fits}
     assert serde.decoder.decode(serde.encoder.encode(event)) == event
-    with pytest.raises(ValueError, match=r"does not fit an int|do not match"):
+    with pytest.raises(ValueError, match=r"(does not fit an int|do not match).* on field f"):
         serde.encoder.encode({"a": 1, "f": too_large})
+
+
+@pytest.mark.parametrize(
+    ("kind", "fits", "wrong", "words"),
+    [
+        ("float", 3.0e38, 1e300, "1e+300 does not fit a float, which has 32 bits"),
+        (["null", "float"], None, -1e300, "-1e+300 does not fit a float"),
+        ({"type": "array", "items": "float"}, [math.inf], [10**39], "does not fit a float"),
+        (["float", "double"], 1e300, "x", "do not match"),
+        ("boolean", True, "x", "'x' (str) is not a boolean"),
+        ({"type": "enum", "name": "E", "symbols": ["A"]}, "A", "B", "'B' is not in list"),
+        ("long", 2**62, 2**70, "too large"),
+        (DECIMAL, Decimal("12.3"), Decimal("12.345"), "precision is bigger"),
+    ],
+)
+def test_what_avro_does_not_hold_is_an_error_of_its_field(
+    kind: Any, fits: Any, wrong: Any, words: str
+) -> None:
+    fields = [{"name": "a", "type": "int"}, {"name": "f", "type": kind}]
+    serde = Avro({"type": "record", "name": "R", "fields": fields})
+    read = serde.decoder.decode(serde.encoder.encode({"a": 1, "f": fits}))["f"]
+    assert read == pytest.approx(fits) if kind == "float" else read == fits
+    with pytest.raises((TypeError, ValueError)) as info:
+        serde.encoder.encode({"a": 1, "f": wrong})
+    assert words in str(info.value)
+    assert str(info.value).endswith(" on field f")

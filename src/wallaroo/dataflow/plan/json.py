@@ -43,6 +43,7 @@ from wallaroo.dataflow.plan.timing import (
     changed_timing,
     noted_layouts,
     noted_timing,
+    refused_layouts,
 )
 from wallaroo.steps.batching import BatchEvents
 from wallaroo.steps.joins.step import ORDER, Dedupe, InOrder
@@ -220,11 +221,13 @@ def abandoned(old: str, new: str) -> frozenset[str]:
     before = json.loads(old)
     after = json.loads(new)
     joins = refused_joins(before.get("joins", {}), after.get("joins", {}))
+    layouts = refused_layouts(before.get("layouts", {}), after.get("layouts", {}))
     return frozenset(
         {
             *(name for name, _ in _states(before, after)),
             *(name for name, _ in refused_versions(before, after)),
             *(name for name, _ in joins),
+            *(name for name, _ in layouts),
         }
     )
 
@@ -264,6 +267,7 @@ def compare(
             f"{after.get('format')}."
         )
         return Comparison(Verdict.INCOMPATIBLE, (what,))
+    layouts = before.get("layouts", {}), after.get("layouts", {})
     reasons = (
         *_whole(before, after),
         *_sources(before, after),
@@ -272,6 +276,7 @@ def compare(
         *(reason for _, reason in _states(before, after)),
         *(reason for _, reason in refused_versions(before, after)),
         *(reason for _, reason in refused_joins(before.get("joins", {}), after.get("joins", {}))),
+        *(reason for _, reason in refused_layouts(*layouts)),
     )
     if reasons:
         return Comparison(Verdict.INCOMPATIBLE, reasons)

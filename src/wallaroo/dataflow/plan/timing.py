@@ -124,6 +124,24 @@ def changed_layouts(before: Layouts, after: Layouts) -> Iterator[str]:
                 yield f"State of step '{name}', field '{field}': {what}."
 
 
+def refused_layouts(before: Layouts, after: Layouts) -> Iterator[tuple[str, str]]:
+    """Yield step and reason for each field of integers that is now of times, or was.
+
+    Earlier versions stored nanoseconds as integers: a stored value does not say which it is.
+    """
+    for name in before.keys() & after.keys():
+        for field in sorted(before[name].keys() & after[name].keys()):
+            was = before[name][field]
+            now = after[name][field]
+            if sorted((_is_time(was), _is_time(now))) == [False, True] and "int" in was + now:
+                what = f"Field '{field}' of the state of step '{name}' was {was} and is {now}."
+                yield name, f"{what} Give the new field another name."
+
+
+def _is_time(dtype: str) -> bool:
+    return dtype.startswith(("datetime64", "timedelta64"))
+
+
 def _change(was: str | None, now: str | None) -> str:
     if was is None:
         return f"new ({now}), begins with its initial value if a stored row lacks it"

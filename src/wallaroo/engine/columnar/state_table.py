@@ -278,9 +278,10 @@ def _are_same(column: Array, stored: Array) -> bool:
 def _set(row: Array, name: str, stored: Any) -> None:
     """Set a row's field.  Raises ValueError if its dtype does not hold the stored value."""
     kind = row.dtype[name]
+    is_time = kind.base.kind in "mM"
     try:
-        row[name] = stored
-        is_kept = kind.base.kind in "mM" or _is_kept(row[name].tolist()[0], stored)
+        row[name] = _times(stored, kind.base) if is_time else stored
+        is_kept = is_time or _is_kept(row[name].tolist()[0], stored)
     except (TypeError, ValueError, OverflowError):
         is_kept = False
     if not is_kept:
@@ -288,6 +289,27 @@ def _set(row: Array, name: str, stored: Any) -> None:
             f"field {name!r} is stored as {stored!r}, which {kind.str} cannot hold; keep its "
             "former dtype, or give the new field another name"
         )
+
+
+def _times(stored: Any, kind: np.dtype[Any]) -> Array:
+    """Return stored times as those of a dtype.  Raises ValueError if it does not hold them."""
+    if isinstance(stored, list):
+        return np.array([_times(each, kind) for each in stored], kind)
+    if isinstance(stored, tuple):
+        unit, count = stored
+        exact = np.array(count, unit)
+    elif isinstance(stored, int):  # by an earlier version, which left its unit out
+        if not isinstance(np.zeros((), kind).tolist(), int):
+            raise ValueError(stored)
+        exact = np.array(stored, kind)
+    else:
+        exact = np.array(stored, f"{kind.kind}8")
+    times = exact.astype(kind)
+    if exact.dtype.kind != kind.kind or not np.array_equal(
+        times.astype(exact.dtype), exact, equal_nan=True
+    ):
+        raise ValueError(stored)
+    return times
 
 
 def _is_kept(value: Any, stored: Any) -> bool:
@@ -305,7 +327,14 @@ def _grown(column: Array, count: int, size: int) -> Array:
 
 
 def _fields(row: Any, names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: row[name].tolist() for name in names}
+    return {name: _stored(row[name].tolist(), row.dtype[name].base) for name in names}
+
+
+def _stored(value: Any, kind: np.dtype[Any]) -> Any:
+    """Return a field's value as it is stored: a time that Python has no type for with its unit."""
+    if isinstance(value, list):
+        return [_stored(each, kind) for each in value]
+    return (kind.str[1:], value) if kind.kind in "mM" and isinstance(value, int) else value
 
 
 def _initial_row(step: BatchStateComputation[Any, Any, Any], dtype: np.dtype[Any]) -> Any:

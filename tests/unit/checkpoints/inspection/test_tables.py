@@ -101,6 +101,18 @@ def test_values_of_several_types_are_text_and_json(
     }
 
 
+def test_floats_that_json_lacks_are_written_as_the_state_tools_do(
+    quotes: Any, rows: Callable[..., list[Any]]
+) -> None:
+    query = "select 'nan'::double as n, [1.5, '-inf'::double] as l, {'at': date '2026-01-02'} as s"
+    (row,) = rows(quotes.root, query)
+    assert row == {
+        "n": {"$float": "nan"},
+        "l": [1.5, {"$float": "-inf"}],
+        "s": {"at": "2026-01-02"},
+    }
+
+
 def test_commits_are_a_table(quotes: Any, rows: Callable[..., list[Any]]) -> None:
     found = rows(quotes.root, "select commit, time, events->>'Lines' as events from commits")
     assert found == [

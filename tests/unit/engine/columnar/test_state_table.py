@@ -84,6 +84,7 @@ def test_fields_may_come_and_go_and_change_their_width() -> None:
     assert new.states.tolist() == [(5.0, "new")]
 
 
+NANOSECONDS = np.datetime64("2020-01-01T00:00:00.123456789")
 NARROWED = [
     ("f8", 1.75, "i8"),
     ("f8", 0.1, "f4"),
@@ -94,6 +95,17 @@ NARROWED = [
     ("S10", b"longername", "S4"),
     ("U8", "longtext", "U2"),
     ("U8", "7", "i8"),
+    ("M8[ns]", NANOSECONDS, "M8[us]"),
+    ("M8[ns]", NANOSECONDS, "M8[s]"),
+    ("M8[ns]", NANOSECONDS, "i8"),
+    ("M8[ns]", NANOSECONDS, "U40"),
+    ("M8[ns]", NANOSECONDS, "m8[ns]"),
+    ("M8[us]", np.datetime64("2020-01-01T00:00:00.5"), "M8[s]"),
+    ("M8[s]", np.datetime64("2020-01-01T00:00:01"), "M8[D]"),
+    ("M8[us]", np.datetime64("5000-01-01"), "M8[ns]"),
+    ("i8", 7, "M8[us]"),
+    ("m8[us]", np.timedelta64(1500, "us"), "m8[ms]"),
+    ("m8[ns]", np.timedelta64(1500, "ns"), "m8[us]"),
 ]
 
 
@@ -120,6 +132,14 @@ def test_a_value_that_a_new_dtype_does_not_hold_is_not_cut(
         ("S4", b"ab", "S10"),
         ("i1", -3, "f8"),
         ("U8", "text", "U4"),
+        ("M8[ns]", NANOSECONDS, "M8[ns]"),
+        ("M8[ns]", np.datetime64("2020-01-01T00:00:00.5"), "M8[us]"),
+        ("M8[ns]", np.datetime64("NaT"), "M8[s]"),
+        ("M8[us]", np.datetime64("20000-01-01"), "M8[us]"),  # Python's times end before
+        ("M8[s]", np.datetime64("2020-01-01T00:00:01"), "M8[ns]"),
+        ("M8[D]", np.datetime64("2020-01-01"), "M8[us]"),
+        ("m8[ns]", np.timedelta64(1500, "ns"), "m8[ns]"),
+        ("m8[D]", np.timedelta64(2, "D"), "m8[s]"),
     ],
 )
 def test_a_value_that_a_new_dtype_holds_is_kept(before: str, value: Any, after: str) -> None:
@@ -131,8 +151,19 @@ def test_a_value_that_a_new_dtype_holds_is_kept(before: str, value: Any, after: 
     new = table(stored, [("v", after), ("n", "i8")])
     new.at(keys_of_list(["a"]))
 
-    (kept, _) = new.states.tolist()[0]
+    kept = new.states["v"][0]
     assert kept == value or (kept != kept and value != value)
+
+
+def test_times_that_an_earlier_version_stored_without_a_unit_are_read() -> None:
+    stored = {"a": PICKLED.dumps({"t": 5, "d": [5, None]})}
+    own = table(stored, [("t", "M8[ns]"), ("d", "m8[ns]", (2,))])
+    own.at(keys_of_list(["a"]))
+
+    assert own.states["t"][0] == np.datetime64(5, "ns")
+    assert own.states["d"][0].astype("i8")[0] == 5
+    with pytest.raises(UserCodeError, match="field 't' is stored as 5, which <M8"):
+        table(stored, [("t", "M8[us]")]).at(keys_of_list(["a"]))
 
 
 @pytest.mark.parametrize(
