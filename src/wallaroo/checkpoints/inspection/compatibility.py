@@ -26,7 +26,12 @@ from wallaroo.dataflow.plan.json import (
 )
 from wallaroo.dataflow.plan.model import Plan
 from wallaroo.dataflow.plan.ordering import with_orders_kept
-from wallaroo.dataflow.plan.positions import moved_classes, noted_positions, refused_positions
+from wallaroo.dataflow.plan.positions import (
+    MODEL,
+    moved_classes,
+    noted_positions,
+    refused_positions,
+)
 from wallaroo.dataflow.plan.schemas import (
     Fate,
     fates_of,
@@ -166,10 +171,11 @@ def _compared(root: Path, commits: CommitLog, checkpoint: str, plan: Plan) -> Pl
             text = dumps(ours.plan, ours.gone, schemas, positions)
             return PlanFinding(None, Comparison(Verdict.SAME, (NO_COMMIT,)), ours.plan, text)
         noted = before.get("positions", {})
-        positions = {**noted, **positions}
+        moved = moved_classes(noted)
+        no_models = {path for path, each in moved.items() if each.was == MODEL}
+        positions = {path: noted[path] for path in noted.keys() - no_models} | positions
         text = dumps(ours.plan, ours.gone, merged(schemas, before), positions)
         after = json.loads(text)
-        moved = moved_classes(noted)
         held = holders_of(root, moved, after["states"], schemas) if moved else frozenset()
         unclear = (*ours.unclear, *refused_positions(held, moved, schemas))
         comparison = compare(old, text, unclear, waits)
