@@ -8,6 +8,7 @@ import importlib
 import pickle
 import sys
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -144,6 +145,14 @@ def test_a_trial_reads_accumulators_and_waiting_events(
     trials = {trial.step: trial for trial in try_state(stored.root, stored.plan)}
     assert set(trials) >= HOLDING[stored.name]
     assert all(trial.objects == trial.as_stored > 0 for trial in trials.values())
+
+    fields = stored.module.Payment.__dataclass_fields__
+    note = copy(fields["at"])
+    note.name = "note"
+    monkeypatch.setitem(fields, "note", note)
+    failed = [trial for trial in try_state(stored.root, stored.plan) if trial.failed]
+    assert {trial.step for trial in failed} == HOLDING[stored.name]
+    assert "AttributeError: Payment has no stored value for 'note'" in failed[0].errors[0]
 
     monkeypatch.delattr(stored.module, "Payment")
     failed = [trial for trial in try_state(stored.root, stored.plan) if trial.failed]
