@@ -93,7 +93,7 @@ class _Trier:
         raw = without_last_use(raw) if self._is_own else raw
         try:
             state = self._loads(raw)
-            if not self._is_own:
+            if not self._is_own and not self._lacks_all(state):
                 _require_complete(state)
             self._dumps(state)
             if not self._is_own and stored_version(raw) != self._version:
