@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,8 +21,10 @@ from tests.stored.runner import DATA, unpack
 from wallaroo.durable.disk_errors import disk_error_of, naming
 from wallaroo.durable.slots import SlotFile
 from wallaroo.errors import InternalError, PeerError
+from wallaroo.sinks.staging import disk_errors
 from wallaroo.spark.session.spark_errors import failure_of
 from wallaroo.spool import Boundary, write_tail
+from wallaroo.spool.format import disk_error
 from wallaroo.testing.verify.disturbances.damage import KINDS, BitFlips, flip
 from wallaroo.testing.verify.disturbances.orders import SYNCS, WRITES, Orders
 from wallaroo.testing.verify.harness import stored_entries
@@ -212,6 +215,20 @@ def test_a_disk_that_fails_anywhere_is_named_and_not_taken_for_a_mistake_of_ours
     assert isinstance(failure, PeerError)
     assert str(tmp_path / "tail") in str(failure)
     assert isinstance(failure_of(None, ValueError("ours")), InternalError)
+
+
+@pytest.mark.parametrize(("free", "is_named"), [(0, True), (1, False)])
+def test_a_disk_that_has_room_but_no_inodes_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, is_named: bool
+) -> None:
+    path = tmp_path / "file"
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+    disk = SimpleNamespace(f_files=1000, f_favail=free)
+    monkeypatch.setattr(os, "statvfs", lambda folder: disk if folder == tmp_path else None)
+    with pytest.raises(PeerError) as staged, disk_errors(path):
+        raise full
+    for error in (disk_error_of(full), disk_error(tmp_path, full), staged.value):
+        assert ("all inodes are in use (`df -i`)" in str(error)) == is_named
 
 
 def test_calls_on_descriptors_say_which_file(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from wallaroo.instrumentation.tuning import Pace, Tuning
 from wallaroo.options import RunOptions
 from wallaroo.runtime.in_process import InProcessHost
 from wallaroo.runtime.lifecycle.run import Run
+from wallaroo.sinks import SinkConfig, SQLiteSinkConfig
 
 KEYS = 7
 LIMIT = Path(os.environ["STORED_LIMIT"]) if "STORED_LIMIT" in os.environ else None
@@ -66,24 +67,27 @@ def raise_limit(limit: Path, upto: int) -> None:
     new.rename(limit)
 
 
-def application(folder: Path, out: str = "out.txt") -> wallaroo.Application:
-    """Build the application."""
+def application(folder: Path, out: str = "out.txt", database: str = "") -> wallaroo.Application:
+    """Build the application; with a database, it writes into the table ``lines`` there."""
     source = wallaroo.source("in", wallaroo.FileSourceConfig("in", str(folder / "in.txt"), decode))
-    sink = wallaroo.FileSinkConfig(folder / out, encode, name="file")
+    sink: SinkConfig = wallaroo.FileSinkConfig(folder / out, encode, name="file")
+    if database:
+        row = wallaroo.encoder(lambda line: (line,))
+        sink = SQLiteSinkConfig(database, "lines", ("line",), row)
     return wallaroo.build_application("stored", source.key_by(key_of).to(count).to_sink(sink))
 
 
 def new_run(folder: Path, url: str, *options: str) -> Run:
     """Return the run, with few events in a batch."""
+    values = dict(option.split("=", 1) for option in options if "=" in option)
     tuning = Tuning(
         pace=Pace(events_first=100, events_max=100),
         mark_bytes=400,
         snapshot_every=4,
         sweep_every=2,
-        image_every=4,
+        image_every=int(values.get("--image-every", "4")),
         owner_check_s=0.2,
     )
-    values = dict(option.split("=", 1) for option in options if "=" in option)
     chosen = RunOptions(
         checkpoint=url,
         status_address=None,
@@ -97,7 +101,7 @@ def new_run(folder: Path, url: str, *options: str) -> Run:
         tuning=tuning,
     )
     pause_s = float(os.environ.get("STORED_PAUSE_S", "0"))
-    program = application(folder, values.get("--out", "out.txt"))
+    program = application(folder, values.get("--out", "out.txt"), values.get("--database", ""))
     return Run(program, chosen, InProcessHost(2, pause_s))
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -66,6 +68,32 @@ def test_other_machines_continue_exactly_once(
     assert 5 < len(numbers) < numbers[-1]
     assert numbers[0] == 0
     assert list((place.objects / "swept").iterdir())
+
+
+def test_waiting_output_leaves_from_another_machine(
+    tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In an outage of the sink's system commits add to it that no image has."""
+    file = Input(tmp_path)
+    file.grow()
+    database = tmp_path / "out.db"
+    options = f"--database={database}", "--image-every=1000"
+    with closing(sqlite3.connect(database, isolation_level=None)) as other:
+        other.execute("CREATE TABLE lines (line TEXT)")
+        other.execute("BEGIN EXCLUSIVE")
+        monkeypatch.setenv("WALLAROO_CACHE", str(tmp_path / "a"))
+        run = new_run(tmp_path, place.url, *options)
+        run.begin()
+        until(lambda: run.status().batches >= 7)
+        run.stop()
+        assert run.wait(400)
+        other.execute("ROLLBACK")
+
+        monkeypatch.setenv("WALLAROO_CACHE", str(tmp_path / "b"))
+        assert run_to_end(tmp_path, place, *options) is None
+
+        rows = [text for (text,) in other.execute("SELECT line FROM lines")]
+    assert sorted(rows) == expected(file.events)
 
 
 def test_what_is_stored_holds_no_secret(tmp_path: Path, place: Place) -> None:

@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 from urllib.parse import quote
 
+from wallaroo.durable.disk_errors import cause_of
 from wallaroo.durable.ownership import UNOWNED, Ownership
 from wallaroo.durable.whole_file import PRIVATE_FILE, sync_folder, write_all
 from wallaroo.errors import CheckpointError, PeerError
@@ -185,7 +186,7 @@ def disk_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise PeerError(
-            f"Output cannot be staged: {path}: {error.strerror or error}. Nothing is lost. Free or "
+            f"Output cannot be staged: {path}: {cause_of(error, path)}. Nothing is lost. Free or "
             f"mount the disk and run again."
         ) from error
 

@@ -40,6 +40,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
+from wallaroo.durable.disk_errors import cause_of
 from wallaroo.durable.slots import check_version
 from wallaroo.errors import CheckpointError, PeerError
 
@@ -311,8 +312,8 @@ def disk_error(folder: Path, error: OSError) -> PeerError:
     """Return the error for a failed write."""
     if is_full(error):
         return SpoolFullError(
-            f"no room for the spool in {folder}: {error.strerror}. Free disk space; nothing that "
-            f"was acknowledged is lost meanwhile."
+            f"no room for the spool in {folder}: {cause_of(error, folder / 'head')}. Free disk "
+            f"space; nothing that was acknowledged is lost meanwhile."
         )
     return SpoolDiskError(
         f"the disk refused to store the spool in {folder}: {error.strerror}. What it refused was "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -175,6 +176,24 @@ def test_a_driver_that_dies_anywhere_writes_each_output_once(
     expected = [f"{batch} {n}" for batch in range(BATCHES) for n in range(4)]
     assert text(tmp_path).splitlines() == expected
     assert list((tmp_path / "staging" / "pending").iterdir()) == []
+
+
+def test_a_file_that_the_outbox_does_not_know_is_not_written_under_another_name(
+    tmp_path: Path,
+) -> None:
+    """Another machine wrote it, and was lost before its notes were stored."""
+    config = RollingSinkConfig(str(tmp_path / "out"), roll_s=3600)
+    elsewhere = opened(config, tmp_path)
+    for batch, output in enumerate((b"a", b"b")):
+        put(elsewhere, config, tmp_path, batch, output)
+    shutil.copytree(tmp_path / "staging", tmp_path / "copy")
+    elsewhere.close(DRAIN_S)
+    shutil.rmtree(tmp_path / "staging")
+    (tmp_path / "copy").rename(tmp_path / "staging")
+    committer = opened(config, tmp_path, 1)
+    put(committer, config, tmp_path, 2, b"c")
+    committer.close(DRAIN_S)
+    assert text(tmp_path) == "a\nb\nc\n"
 
 
 def test_a_stop_does_not_wait_for_output_that_an_earlier_run_wrote(

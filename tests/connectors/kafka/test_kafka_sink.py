@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import signal
 from array import array
 from collections.abc import Callable
@@ -28,6 +29,7 @@ from tests.forks import Forks
 from tests.sampling import sampled
 from tests.unit.sinks import killed_driver
 from tests.unit.sinks.identities import CHECKPOINT, commit_of, history_to
+from wallaroo.connectors.kafka.client import Inquiry
 from wallaroo.connectors.kafka.committer import KafkaSystem
 from wallaroo.connectors.kafka.output import KafkaOutput, pack
 from wallaroo.connectors.kafka.sink import KafkaSinkConfig
@@ -551,6 +553,16 @@ def test_a_partition_that_is_missing_is_waited_for_and_its_topic_is_named(tmp_pa
     system = KafkaSystem(KafkaSinkConfig("t", "b:1"), CommitContext("s", tmp_path, True))
     waiting = system.waiting_for(KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION)))
     assert "topic 't' has no partition that an output names" in waiting
+
+
+def test_a_broker_whose_name_is_unknown_is_waited_for_and_named(tmp_path: Path) -> None:
+    brokers = "no-such-host.invalid:9092"
+    system = KafkaSystem(KafkaSinkConfig("t", brokers), CommitContext("s", tmp_path, True))
+    with closing(Inquiry(brokers, {}, request_s=0.5)) as inquiry:
+        with pytest.raises(KafkaException) as raised:
+            inquiry.topics()
+    words = rf"Kafka at {brokers} \(.*: Failed to resolve '{brokers}': [^()]*\)"
+    assert re.fullmatch(words, system.waiting_for(raised.value))
 
 
 def test_headers_may_be_a_dict_as_those_of_the_client_library() -> None:

@@ -321,6 +321,27 @@ def test_the_ledger_keeps_the_last_batches_only(
     assert place.ledger_batches() == [5, 6, 7]
 
 
+def test_batches_that_the_ledger_no_longer_keeps_are_not_written_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list of waiting output returned after a power cut, without the note of what had left."""
+    monkeypatch.setattr(Table, "ledger_batches", 3)
+    place.server.stop()
+    try:
+        committer = place.opened()
+        for batch in range(8):
+            committer.commit(commit_of(batch), place.staged(batch))
+        committer.close(0)
+        shutil.copytree(place.staging, place.folder / "copy")
+    finally:
+        place.server.start()
+    for staging in (place.staging, place.folder / "copy"):
+        place.staging = staging
+        place.opened(7).close(DRAIN_SECONDS)
+        assert place.rows() == expected(8)
+        assert list(staging.glob("pending/*.json")) == []
+
+
 def test_a_missing_table_ends_the_run_with_the_fix(
     server: Server, tmp_path: Path, eventually: Eventually
 ) -> None:

@@ -21,6 +21,7 @@ from tests.forks import Forks
 from tests.unit.sinks.broken import error_of
 from tests.unit.sinks.identities import commit_of, history_to
 from tests.unit.sinks.killed_driver import stage
+from wallaroo.connectors.sql.target_table import Table
 from wallaroo.errors import PeerError, WallarooParameterError
 from wallaroo.sinks import SinkCommitter, SQLiteSinkConfig
 
@@ -101,6 +102,26 @@ def test_a_locked_database_is_waited_for(
     assert committer._silence(7.0) == f"SQLite database {path} (no answer for 7 s)"
     committer.close(DRAIN_S)
     assert rows(path) == [("a", 1)]
+
+
+def test_batches_that_the_ledger_no_longer_keeps_are_not_written_again(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list of waiting output returned after a power cut, without the note of what had left."""
+    monkeypatch.setattr(Table, "ledger_batches", 3)
+    config = sink(path)
+    staging = tmp_path / "s"
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        committer = opened(config, staging)
+        for batch in range(8):
+            committer.commit(commit_of(batch), tokens_of(config, staging, batch, ("a", batch)))
+        committer.close(0)
+        shutil.copytree(staging, tmp_path / "copy")
+    for folder in (staging, tmp_path / "copy"):
+        opened(config, folder, 7).close(DRAIN_S)
+        assert rows(path) == [("a", batch) for batch in range(8)]
+        assert list(folder.glob("pending/*.json")) == []
 
 
 def test_a_row_that_the_table_does_not_take_ends_the_run_and_is_kept(

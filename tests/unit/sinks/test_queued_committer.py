@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -17,6 +18,7 @@ from wallaroo.durable.commit_id import CommitId
 from wallaroo.durable.ownership import Ownership
 from wallaroo.errors import PeerError, TakenOverError, WallarooError
 from wallaroo.sinks import RollingSinkConfig
+from wallaroo.sinks.queued.delivery_queue import WaitingBatches
 from wallaroo.sinks.queued.group_committer import GroupCommitter, GroupSystem
 from wallaroo.sinks.queued.pending import PendingBatch
 from wallaroo.sinks.queued.queued_committer import QueuedCommitter
@@ -81,6 +83,34 @@ def test_writes_to_a_system_to_which_each_is_costly_are_spaced(
     committer.close(60.0)
     assert len(system.begun) == BATCHES
     assert system.begun[-1] - began >= (BATCHES - 1) * SPACING_S
+
+
+def test_a_list_that_returns_after_its_output_was_sent_is_dropped(tmp_path: Path) -> None:
+    """A power cut undid its removal, or it is from an older image; the system keeps no ledger."""
+    config: Any = RollingSinkConfig(str(tmp_path / "out"))
+    staging = tmp_path / "staging"
+    system = Anything()
+
+    def opened(last: int) -> QueuedCommitter:
+        committer = QueuedCommitter(system, CommitContext("s", staging, False), points="p")
+        committer.recover(history_to(last), [])
+        return committer
+
+    outbox = WaitingBatches(staging, is_durable=False)
+    outbox.take_up([], history_to(), [])
+    for batch in range(BATCHES):
+        found = PendingBatch.of(commit_of(batch), 0, staged(config, staging, batch, [b"a"]))
+        assert found is not None
+        outbox.add(found)
+        outbox.record(found)
+    shutil.copytree(staging / "pending", tmp_path / "pending")
+    outbox.remove(commit_of(BATCHES - 2))
+    shutil.copytree(tmp_path / "pending", staging / "pending", dirs_exist_ok=True)
+
+    opened(BATCHES - 1).close(60.0)
+
+    assert len(system.begun) == 1  # the newest one
+    assert list((staging / "pending").iterdir()) == []
 
 
 class Grouping(Anything, GroupSystem[Any]):

@@ -131,7 +131,7 @@ def _plan(checkpoint: Checkpoint) -> str:
 def _pending(checkpoint: Checkpoint) -> str:
     """List a batch that waits; return the list's name."""
     waiting = WaitingBatches(checkpoint.root / "outbox" / "queued", is_durable=False)
-    waiting.take_up([], CommitId(checkpoint.id, -1, ""), [], checkpoint.owner)
+    waiting.take_up([], CommitHistory(checkpoint.id, owner=checkpoint.owner), [])
     token = {"file": "", "inline": "eA==", "bytes": 1, "outputs": 1, "crc": 0}
     batch = PendingBatch.of(CommitId(checkpoint.id, 0, "id"), 0, [token])
     assert batch is not None

@@ -27,6 +27,7 @@ from wallaroo.dataflow.plan.json import (
 from wallaroo.dataflow.plan.model import Plan
 from wallaroo.dataflow.plan.ordering import with_orders_kept
 from wallaroo.dataflow.plan.positions import (
+    MODEL,
     formerly,
     moved_classes,
     noted_positions,
@@ -190,8 +191,9 @@ def _compared(root: Path, commits: CommitLog, checkpoint: str, plan: Plan) -> Pl
             text = dumps(ours.plan, ours.gone, schemas, positions)
             return PlanFinding(None, Comparison(Verdict.SAME, (NO_COMMIT,)), ours.plan, text)
         noted = before.get("positions", {})
-        positions = {**noted, **positions}
         moved = moved_classes(noted)
+        no_models = {path for path, each in moved.items() if each.was == MODEL}
+        positions = {path: noted[path] for path in noted.keys() - no_models} | positions
         former = formerly(before, moved, last, batches[0])
         text = dumps(ours.plan, ours.gone, merged(schemas, before), positions, former)
         after = json.loads(text)

@@ -6,13 +6,14 @@ import io
 import pickle
 import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from wallaroo.checkpoints.inspection.keyed import step_of
 from wallaroo.checkpoints.inspection.reader import CheckpointReader
 from wallaroo.checkpoints.inspection.values import OpaqueObject
-from wallaroo.dataflow.plan.positions import Held, Moved
+from wallaroo.dataflow.plan.positions import MODEL, Held, Moved
 from wallaroo.engine.stores.evolution import stored_version
 from wallaroo.steps.state_versions import FIRST
 
@@ -26,7 +27,7 @@ class _Reader(pickle.Unpickler):
         super().__init__(io.BytesIO(raw))
         self._moved = moved
         self.outermost = ""
-        self.misread: set[str] = set()
+        self.misread: list[tuple[str, Any]] = []  # classes with an object, if it matters
 
     def find_class(self, module: str, name: str) -> type[OpaqueObject]:
         """Return a stand-in."""
@@ -35,17 +36,24 @@ class _Reader(pickle.Unpickler):
         moved = self._moved.get(path)
         if moved is None:
             return OpaqueObject
-        if not moved.may_call:
-            self.misread.add(path)
         misread = self.misread
-        was_by_name = not moved.was
+        is_misread = partial(_is_misread, moved)
+        if not moved.may_call and not moved.is_of_another_kind:
+            misread.append((path, None))
 
         class StandIn(OpaqueObject):
             def __setstate__(self, state: Any) -> None:
-                if not was_by_name or type(state) is not list:
-                    misread.add(path)
+                if is_misread(state):
+                    misread.append((path, self))
 
         return StandIn
+
+
+def _is_misread(moved: Moved, state: Any) -> bool:
+    if moved.is_of_another_kind:
+        is_of_model = type(state) is dict and "__pydantic_fields_set__" in state
+        return is_of_model != (moved.now == MODEL)
+    return bool(moved.was) or type(state) is not list
 
 
 def holders_of(
@@ -67,13 +75,15 @@ def holders_of(
             if names.search(raw) is None:
                 continue
             step, kind = step_of(name)
-            for path, is_outermost in _misread(raw, moved):
+            for path, is_outermost in misread_in(raw, moved):
                 cls = states.get(step, {}).get("class")
                 is_state = not kind and is_outermost and path == cls
                 version = schemas.get(step, {}).get("version", FIRST)
                 # an upgrade knows the names, and slots without values are filled in
-                is_read = stored_version(raw) != version or (
-                    moved[path].may_call and bool(moved[path].was)
+                is_read = (
+                    stored_version(raw) != version
+                    or moved[path].is_of_another_kind
+                    or (moved[path].may_call and bool(moved[path].was))
                 )
                 if not (is_state and is_read):
                     held.add(Held(path, is_state, step))
@@ -84,15 +94,18 @@ def _last_parts(paths: Mapping[str, Any]) -> set[str]:
     return {path.rpartition(".")[2] for path in paths}
 
 
-def _misread(raw: bytes, moved: Mapping[str, Moved]) -> set[tuple[str, bool]]:
+def misread_in(raw: bytes, moved: Mapping[str, Moved]) -> set[tuple[str, bool]]:
     """Return the classes of objects in a stored value, and whether one is the value itself."""
     misread: set[tuple[str, bool]] = set()
     for start in _PICKLE.finditer(raw):
         reader = _Reader(raw[start.start() :], moved)
         try:
-            reader.load()
+            value = reader.load()
         except Exception:  # noqa: BLE001  # bytes that only look like the beginning of a pickle
             continue
         is_whole = start.start() == 0
-        misread |= {(path, is_whole and path == reader.outermost) for path in reader.misread}
+        misread |= {
+            (path, is_whole and (path == reader.outermost if one is None else one is value))
+            for path, one in reader.misread
+        }
     return misread

@@ -5,8 +5,10 @@ Objects are states, accumulators, and entries with events that wait.
 
 from __future__ import annotations
 
+import io
+import pickle
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,31 @@ ERRORS_MAX = 5  # listed for each step
 Progress = Callable[[int], None]  # called with the number of objects tried so far
 PROGRESS_EVERY = 50_000
 _PICKLE = b"\x80\x05"  # what begins so within an entry are events of a join
+
+
+class _Completeness(pickle.Pickler):
+    """A pickler that refuses objects without a value for a declared field."""
+
+    def reducer_override(self, value: Any) -> Any:
+        """Raise AttributeError if a field is missing; else leave the object to pickle."""
+        for name in _declared(type(value)):
+            if not hasattr(value, name):
+                raise AttributeError(f"{type(value).__qualname__} has no stored value for '{name}'")
+        return NotImplemented
+
+
+def _declared(cls: Any) -> tuple[str, ...]:
+    """Return the fields that every object of a class has, unless it omits some from pickles."""
+    getstate = getattr(cls, "__getstate__", None)
+    if getattr(getstate, "__module__", None) == cls.__module__:
+        return ()
+    of_dataclass = fields(cls) if is_dataclass(cls) else ()
+    parts = (*of_dataclass, *getattr(cls, "__attrs_attrs__", ()))
+    return (*(each.name for each in parts if each.init), *getattr(cls, "__pydantic_fields__", ()))
+
+
+def _require_complete(value: Any) -> None:
+    _Completeness(io.BytesIO(), 5).dump(value)
 
 
 @dataclass(slots=True)
@@ -68,6 +95,8 @@ class _Trier:
         raw = without_last_use(raw) if self._is_own else raw
         try:
             state = self._loads(raw)
+            if not self._is_own and not self._lacks_all(state):
+                _require_complete(state)
             self._dumps(state)
             if not self._is_own and stored_version(raw) != self._version:
                 trial.upgraded += 1
@@ -96,6 +125,7 @@ class _EntryTrier:
     def __init__(self, trial: Trial, packing: Packing, *, has_pieces: bool):
         self.trial = trial
         self._loads = packing.loads
+        self._is_own = packing.loads is not packing_of(None).loads
         self._has_pieces = has_pieces
 
     def try_on(self, kind: str, stored_key: bytes, value: bytes) -> None:
@@ -105,15 +135,20 @@ class _EntryTrier:
         else:
             encoded, _, raw = split_entry(stored_key, value)
         try:
-            entry = self._loads(raw)
-            for part in entry if type(entry) is tuple else ():
-                if type(part) is bytes and part.startswith(_PICKLE):
-                    self._loads(part)
+            self._try_value(raw)
             self.trial.as_stored += 1
         except Exception as error:  # noqa: BLE001  # the error boundary of the user's code
             # a piece has rows of many keys
             where = "waiting events" if self._has_pieces else f"key {decode_key(encoded)!r}"
             note_failure(self.trial, where, error)
+
+    def _try_value(self, raw: bytes) -> None:
+        entry = self._loads(raw)
+        if not self._is_own:
+            _require_complete(entry)
+        for part in entry if type(entry) is tuple else ():
+            if type(part) is bytes and part.startswith(_PICKLE):
+                self._try_value(part)
 
 
 def versions_in(root: Path, steps: Collection[str]) -> dict[str, set[int]]:

@@ -6,7 +6,8 @@ The invariants:
   file, and is on disk, in durable mode, before the file is written.  After a crash the same batches
   are written under the same name, so a file is written again but never twice.
 * A file's name holds its batches, its writer (checkpoint and sink) and the commit of its last
-  batch.  A name that contradicts the checkpoint's history is refused.
+  batch.  A name that contradicts the checkpoint's history is refused.  If batches of the newest
+  file wait, the note of it was lost: it is written again under its name, those before it are not.
 * Batches are forgotten after ``roll.json`` records that their file exists.
 * With ``partition_by`` a file is one for each folder.  The same batches fill the same folders, so
   all of the above holds for the files of a decision together; ``roll.json`` has their layout.
@@ -150,6 +151,7 @@ class PartsSession(Session):
     def __init__(self, parts: Parts, checkpoint: str):
         self._parts = parts
         self._checkpoint = checkpoint
+        self.newest = -1, -1  # the first and the last batch of the newest part
 
     def last(self) -> CommitId:
         """Return the newest part's commit.  Raises PeerError for foreign parts."""
@@ -160,6 +162,7 @@ class PartsSession(Session):
             if found is not None and found[3] == writer:
                 if int(found[2]) > newest.batch:
                     newest = CommitId(self._checkpoint, int(found[2]), found[4])
+                    self.newest = int(found[1]), newest.batch
             elif name.startswith("part-"):
                 raise PeerError(
                     f"{self._parts.storage.path} holds output of another checkpoint or sink "
@@ -241,6 +244,7 @@ class RollingCommitter(GroupCommitter):
     def _next(self) -> list[PendingBatch]:
         if not self._is_resumed:
             self._resume()
+            self._adopt()
             self._is_resumed = True
         self._mark()
         while not (group := super()._next()) and not self._is_closing:
@@ -334,6 +338,20 @@ class RollingCommitter(GroupCommitter):
                     f"compress as they were."
                 )
             elif held:
+                self._rolled = last
+
+    def _adopt(self) -> None:
+        """Continue with the newest existing file, if batches of it wait."""
+        session = self._attempt.session
+        assert isinstance(session, PartsSession)
+        first, last = session.newest
+        with self._state:
+            held = [batch for batch in self._waiting.in_order() if batch.batch <= last]
+            earlier = [batch for batch in held if batch.batch < first]
+            if earlier:
+                self._waiting.remove(earlier[-1].commit)
+                self._note_committed()
+            if len(held) > len(earlier):
                 self._rolled = last
 
     def _note(self, last: int, *, is_written: bool) -> None:

@@ -135,8 +135,8 @@ def error_of(raised: KafkaException) -> KafkaError:
 
 
 def sentence(error: KafkaError) -> str:
-    """Return an error on one line, in the broker's or the client's words."""
-    return " ".join(str(error.str()).split())
+    """Return an error on one line, in the broker's or the client's words, without a duration."""
+    return " ".join(str(error.str()).split()).partition(" (after ")[0]
 
 
 def hint_at(wanted: str, there: Iterable[str]) -> str:
@@ -155,18 +155,21 @@ def quiet(_: Any) -> None:
 def answer_of(client: Any, events: deque[KafkaError], ask: Callable[[], Answer]) -> Answer:
     """Make a client's request; raise its error if the brokers refuse, or do not answer.
 
-    If they refuse the client, they never answer: their error comes as one of the client's events,
-    which its ``error_cb`` appends.
+    If they refuse the client, or their names are unknown, they never answer: the cause comes as one
+    of the client's events, which its ``error_cb`` appends.
     """
     client.poll(0)  # earlier events, and the client's log lines
     events.clear()
     try:
         return ask()
-    except KafkaException:
+    except KafkaException as raised:
         client.poll(0)
-        for error in tuple(events):  # another thread's call may add one
-            if error.code() in REFUSALS:
-                raise KafkaException(error) from None
+        unknown = [KafkaError._RESOLVE] if is_transient(error_of(raised)) else []
+        known = tuple(events)  # another thread's call may add one
+        for code in (*REFUSALS, *unknown):
+            for error in known:
+                if error.code() == code:
+                    raise KafkaException(error) from None
         raise
 
 

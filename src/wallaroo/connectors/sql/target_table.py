@@ -5,8 +5,10 @@ Where it runs: driver, in the committer's thread.
 The invariant: one transaction writes a batch's line in the ledger first, and then all its rows. The
 ledger's key is (sink, checkpoint, batch), so of two transactions for one batch the second finds the
 line: nothing is written twice, even if a connection broke during its COMMIT and it is unknown
-whether that arrived.  The line names the commit and keeps count and checksum: a line of *another*
-commit under the same number means that the checkpoint was rolled back or copied, and is an error.
+whether that arrived.  Batches are written in order, so one before the newest line is there, too,
+also if its own line is no longer kept.  The line names the commit and keeps count and checksum: a
+line of *another* commit under the same number means that the checkpoint was rolled back or copied,
+and is an error.
 """
 
 from __future__ import annotations
@@ -196,14 +198,15 @@ class Table(Session):
         self._connection.close()
 
     def _enter(self, batch: PendingBatch) -> bool:
-        """Write the batch's line; return False if it already exists."""
+        """Write the batch's line; return False if it, or a later batch's, already exists."""
         key = (self._context.sink, self._checkpoint, batch.batch)
         content = (batch.commit.id, batch.outputs, batch.checksum)
         insert = (
-            f"INSERT INTO {{ledger}} ({', '.join(LEDGER)}) VALUES ({{}}, {{}}, {{}}, {{}}, {{}}, "
-            "{}) ON CONFLICT DO NOTHING"
+            f"INSERT INTO {{ledger}} ({', '.join(LEDGER)}) SELECT {{}}, {{}}, {{}}, {{}}, {{}}, "
+            "{} WHERE NOT EXISTS (SELECT 1 FROM {ledger} WHERE sink = {} AND checkpoint = {} "
+            "AND batch > {}) ON CONFLICT DO NOTHING"
         )
-        if self._ask(insert, *key, *content).rowcount:
+        if self._ask(insert, *key, *content, *key).rowcount:
             self._ask(
                 "DELETE FROM {ledger} WHERE sink = {} AND checkpoint = {} AND batch <= {}",
                 *(*key[:2], batch.batch - self.ledger_batches),
@@ -214,7 +217,7 @@ class Table(Session):
             "WHERE sink = {} AND checkpoint = {} AND batch = {}",
             *key,
         ).fetchone()
-        if line != content:
+        if line not in (None, content):
             raise CheckpointError(
                 f"{self.place} holds rows of another commit {batch.batch} of sink "
                 f"'{self._context.sink}': a copy of this checkpoint was run, or it was rolled "

@@ -1,8 +1,9 @@
-"""Notes of a plan.json about classes pickled by position.
+"""Notes of a plan.json about classes pickled by position, and pydantic models.
 
 msgspec structs, named tuples and frozen dataclasses with slots are pickled as their values in field
 order, without names: a class with other fields would misassign them. Added trailing fields take
-their defaults. Any class may be stored, in a state or as a waiting event, so all that the
+their defaults. Pydantic models have a form of their own, which other classes read as nothing, as
+models read theirs. Any class may be stored, in a state or as a waiting event, so all that the
 application imported are noted; if one changed, the stored objects are searched for it
 (``checkpoints.inspection.holders``).
 
@@ -25,6 +26,7 @@ from wallaroo.steps.state_versions import FIRST
 from wallaroo.user_code.references import importable_module, is_found
 
 Positions = dict[str, list[str]]  # names of fields by class, as pickles name it
+MODEL = ("__dict__",)  # the note of a pydantic model
 
 Former = Sequence[Any]  # the last commit before fields changed, and the Positions up to there
 
@@ -40,14 +42,20 @@ _USUAL = (object.__reduce__, msgspec.Struct.__reduce__)
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Changed class; ``was``: its former fields, None if pickled by name.
+    """Changed class; ``was``: its former fields, none if pickled by name.
 
+    ``now`` is ``MODEL`` if it became a pydantic model, and ``was`` if it ceased to be one.
     ``may_call``: objects pickled as a call of the class are read correctly.
     """
 
     was: tuple[str, ...]
     now: tuple[str, ...]
     may_call: bool
+
+    @property
+    def is_of_another_kind(self) -> bool:
+        """Return whether it became, or ceased to be, a pydantic model."""
+        return MODEL in (self.was, self.now)
 
 
 class Held(NamedTuple):
@@ -80,6 +88,11 @@ def positions_of(cls: Any) -> tuple[str, ...] | None:
         return None
 
 
+def is_model(cls: Any) -> bool:
+    """Return whether a class is a pydantic model."""
+    return hasattr(cls, "__pydantic_fields_set__")
+
+
 def _is_frozen_with_slots(cls: Any) -> bool:
     getstate = getattr(cls, "__getstate__", None)
     is_by_position = getattr(getstate, "__module__", "") == "dataclasses"
@@ -100,8 +113,12 @@ def _parameters(cls: type[Any]) -> dict[str, bool]:
 
 
 def noted_positions() -> Positions:
-    """Return the fields of all classes of the application that are pickled by position."""
-    return {path: list(names) for path, cls in _classes() if (names := positions_of(cls))}
+    """Return the fields of all classes of the application that are pickled by position.
+
+    Pydantic models are noted as such.
+    """
+    noted = ((path, MODEL if is_model(cls) else positions_of(cls)) for path, cls in _classes())
+    return {path: list(names) for path, names in noted if names}
 
 
 def _classes() -> Iterator[tuple[str, type[Any]]]:
@@ -148,6 +165,11 @@ def positions_at(notes: Mapping[str, Any], batch: int) -> Positions:
 
 
 def _moved(was: tuple[str, ...], cls: type[Any]) -> Moved | None:
+    if was == MODEL or (is_model(cls) and not was):
+        kind = MODEL if is_model(cls) else ()
+        setstate = getattr(cls, "__setstate__", None)
+        reads_both = getattr(setstate, "__module__", None) == cls.__module__
+        return None if kind == was or reads_both else Moved(was, kind, False)
     now = positions_of(cls) or ()
     has_state = bool(now) and _is_frozen_with_slots(cls)
     if now == was or not (was or has_state):
@@ -182,6 +204,12 @@ def _quoted(names: Iterable[str]) -> str:
 
 def _misread(path: str, moved: Moved) -> str:
     cls = path.rpartition(".")[2]
+    if moved.is_of_another_kind:
+        when = "became" if moved.now else "ceased to be"
+        return (
+            f"objects of {path} from before it {when} a pydantic model, and they would be without "
+            f"their values. Give {cls} a __setstate__ that reads both forms"
+        )
     if not moved.was:
         return (
             f"objects of {path} with the names of their fields, and as a frozen dataclass with "

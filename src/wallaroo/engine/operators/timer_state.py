@@ -274,6 +274,7 @@ class _Timed:
         self._book.by_clock = True
         for due in self._store.due_processing.take(clock_ns):
             self._timers.taken(due.key, str(due.sub), True)
+            self._expire_until(due.key, due.time_ns, by_clock=True)
             began_ns = self._site.reached_ns
             self._call(due.key, str(due.sub), began_ns, began_ns)
             timers.write()
@@ -296,12 +297,13 @@ class _Timed:
         time.event_ns = event_ns
         time.watermark_ns = watermark_ns
 
-    def _expire_until(self, key: Key, time_ns: int) -> None:
-        """Expire a key's state if it is due before a timer's time."""
-        if not self._step.expires_by_event_time:
+    def _expire_until(self, key: Key, time_ns: int, *, by_clock: bool = False) -> None:
+        """Expire a key's state if it is due before a timer's time, by the same kind of time."""
+        ttl_ns = self._step.timing.ttl_ns
+        if ttl_ns is None or self._step.expires_by_event_time == by_clock:
             return
         used = self._expiring_state.used_ns(key)
-        if used is not None and used + self._step.timing.ttl_ns < time_ns:
+        if used is not None and used + ttl_ns < time_ns:
             self._expire(key, used)
 
     def _advance_expiry(self, watermark_ns: int, is_final: bool) -> None:

@@ -103,7 +103,11 @@ class PaneState:
         for name, values in self._written:
             for key, value in values.items():
                 group, encoded = locate(key)
-                yield group, name + key_prefix(encoded), join_key(encoded, dumps(value))
+                try:
+                    packed = dumps(value)
+                except AttributeError as error:  # a stored event lacks a new field with a slot
+                    self._unreadable(error)
+                yield group, name + key_prefix(encoded), join_key(encoded, packed)
         for name, keys in self._removed:
             for key in keys:
                 group, encoded = locate(key)

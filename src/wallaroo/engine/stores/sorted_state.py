@@ -254,7 +254,10 @@ class SortedState:
                 continue
             value = self.live.pop(place, None)
             if value is not None:
-                now = self._dumps(value)
+                try:
+                    now = self._dumps(value)
+                except AttributeError as error:  # a stored event lacks a new field with a slot
+                    self._unreadable(error)
                 if now != raw:
                     yield group, stored, join_key(encoded, now)
             elif raw is not None:

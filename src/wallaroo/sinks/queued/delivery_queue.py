@@ -13,13 +13,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from wallaroo.durable.commit_id import CommitId
+from wallaroo.durable.commit_id import NO_BATCH, CommitHistory, CommitId
 from wallaroo.durable.folders import make_private
-from wallaroo.durable.ownership import Ownership
 from wallaroo.durable.whole_file import remove_unfinished
 from wallaroo.sinks.queued.pending import PendingBatch, PendingList
 from wallaroo.sinks.staging import Staged, read_staged, remove_orphans
-from wallaroo.sinks.target_record import LEFT, has_left, last_entered, note_left
+from wallaroo.sinks.target_record import LEFT, last_entered, last_left, note_left
 
 
 class WaitingBatches:
@@ -54,24 +53,29 @@ class WaitingBatches:
         return list(self._list.batches())
 
     def take_up(
-        self,
-        listed: Sequence[PendingBatch],
-        last: CommitId,
-        tokens: Sequence[Any],
-        owner: Ownership,
+        self, listed: Sequence[PendingBatch], history: CommitHistory, tokens: Sequence[Any]
     ) -> None:
         """Begin with the output of an earlier run; remove staged output that was not committed.
 
-        It left what it listed, and its last commit, which it may not have listed.
+        It left what it listed, and its last commit, which it may not have listed.  Lists come back
+        after their output was sent: from an image of the checkpoint, or by a power cut.
         """
+        owner = history.owner
         self._writer = owner.epoch
         self._list.writer = owner.epoch
         remove_unfinished(self.staging / LEFT)
-        self._batches = {batch.batch: batch for batch in listed}
-        unlisted = PendingBatch.of(last, 0, tokens)
-        if unlisted and unlisted.batch not in self._batches and not has_left(self.staging, last):
+        left = last_left(self.staging)
+        sent = left.batch if left is not None and history.contains(left) else NO_BATCH
+        returned = [batch for batch in listed if batch.batch <= sent]
+        self._batches = {batch.batch: batch for batch in listed if batch.batch > sent}
+        unlisted = PendingBatch.of(history.last, 0, tokens)
+        if unlisted and unlisted.batch > sent and unlisted.batch not in self._batches:
             self.add(unlisted)
             self.record(unlisted)
+        if returned:
+            owner.require()
+        for batch in returned:
+            self._list.remove(batch)
         committed = (token for batch in self._batches.values() for token in batch.tokens)
         remove_orphans(self.staging, {token["file"] for token in committed}, owner)
 

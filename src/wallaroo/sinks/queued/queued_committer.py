@@ -97,7 +97,7 @@ class QueuedCommitter(SinkCommitter):
         with disk_errors(staging):
             target = self._system.target
             begin_target(staging, record, target, history.last, self._waiting.is_durable)
-            self._waiting.take_up(listed, history.last, tokens, history.owner)
+            self._waiting.take_up(listed, history, tokens)
         self._note_committed()
         self._thread.start()
 

@@ -8,9 +8,10 @@ The invariants:
 * The folder's files are used only if the last fence of the log is of a run that used this folder;
   `CACHE` notes these runs before they fence.  Otherwise another run has sent output unknown to this
   folder: everything but the spools is cleared and read from the store.
-* A commit carries the sinks' notes of sent output, as of before its own output is sent. An image
-  has all of the sinks' files, in an order that stays complete while a sink sends: staged output
-  first, then the lists of waiting output, then the notes.
+* A commit carries the sinks' notes of sent output, and the new lists of waiting output, as of
+  before its own output is sent. An image has all of the sinks' files, in an order that stays
+  complete while a sink sends: staged output first, then the lists, then the notes.  Lists are not
+  withdrawn: the notes state which of them have left.
 """
 
 from __future__ import annotations
@@ -87,6 +88,7 @@ class StoredCheckpoint:
         self.commits: tuple[Commit, ...] = ()  # those of the log
         self._before: Commit | None = None
         self._noted: dict[str, bytes] = {}  # the plan and the sinks' notes, as last sent
+        self._listed: set[Path] = set()  # lists of waiting output that were sent
         self._apart: dict[str, int] = {}  # large files, by the number of the object that holds them
         self._images = _Images(log, root, tuning.image_every)
         self._owner = _OwnerQuestion(tuning.owner_check_s)
@@ -270,6 +272,8 @@ class StoredCheckpoint:
         contents = {name: (self._root / name).read_bytes() for name in files_of(commit, before)}
         noted = _notes(self._root)
         contents.update(noted.items() - self._noted.items())
+        listed = set(self._root.glob(f"{OUTBOX}/*/{LISTS}/*.json"))
+        contents.update(_contents_of(self._root, listed - self._listed))
         apart = [name for name, content in contents.items() if len(content) >= APART_BYTES]
         files, payload = packed(contents, apart)
         if apart:
@@ -279,6 +283,7 @@ class StoredCheckpoint:
         number = self._log.append(Kind.COMMITS, Record(head, payload), self._images.ready()).number
         self._before = commit
         self._noted = noted
+        self._listed = listed
         self._apart.update((name, number) for name in apart)
         self._owner.answered()
         self._images.appended(len(payload), self._apart)

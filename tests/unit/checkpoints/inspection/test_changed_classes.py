@@ -5,19 +5,22 @@ that wait.
 from __future__ import annotations
 
 import importlib
+import pickle
 import sys
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pydantic
 import pytest
 
 from tests.stored.runner import DATA, HERE, unpack
 from wallaroo.checkpoints.inspection.compatibility import look, require_compatible
-from wallaroo.checkpoints.inspection.holders import holders_of
+from wallaroo.checkpoints.inspection.holders import holders_of, misread_in
 from wallaroo.checkpoints.inspection.trial import try_state
-from wallaroo.dataflow.plan.positions import Held, Moved
+from wallaroo.dataflow.plan.positions import MODEL, Held, Moved
 from wallaroo.errors import CheckpointError
 
 FIELDS = ("account", "number", "at")
@@ -88,12 +91,68 @@ def test_a_class_of_waiting_events_that_would_misread_them_is_refused(
     assert look(stored.root, stored.plan).dropped == HOLDING[stored.name]
 
 
+def test_a_class_of_waiting_events_that_became_a_pydantic_model_is_refused(
+    stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model reads an object that was not one as an empty model."""
+
+    class Payment(pydantic.BaseModel):
+        account: str
+        number: int
+        at: int
+
+    Payment.__module__, Payment.__qualname__ = stored.path.rsplit(".", 1)
+    monkeypatch.setattr(stored.module, "Payment", Payment)
+
+    with pytest.raises(CheckpointError) as caught:
+        require_compatible(stored.root, stored.plan, allow_incompatible=False)
+    steps = ", ".join(f"'{step}'" for step in sorted(HOLDING[stored.name]))
+    assert (
+        f"Steps {steps} have stored objects of {stored.path} from before it became a pydantic "
+        "model, and they would be without their values. Give Payment a __setstate__ that reads "
+        "both forms; or leave it as it was, and give the new form another name."
+    ) in str(caught.value)
+
+
+class Model(pydantic.BaseModel):
+    inner: list[Any] = []
+
+
+class Plain:
+    def __init__(self, inner: Any = None) -> None:
+        self.inner = inner
+
+
+@pytest.mark.parametrize(
+    ("make", "moved", "other"),
+    [(Model, Moved(MODEL, (), False), Plain), (Plain, Moved((), MODEL, False), Model)],
+)
+def test_objects_of_a_former_pydantic_model_are_found_within_others(
+    make: Any, moved: Moved, other: Any
+) -> None:
+    """The outermost one, if it is a state, is read by name; those inside it are not."""
+    raw = pickle.dumps(make(inner=[make(), 1]), 5)
+    assert misread_in(raw, {f"{__name__}.{make.__name__}": moved}) == {
+        (f"{__name__}.{make.__name__}", True),
+        (f"{__name__}.{make.__name__}", False),
+    }
+    assert misread_in(pickle.dumps(other(), 5), {f"{__name__}.{other.__name__}": moved}) == set()
+
+
 def test_a_trial_reads_accumulators_and_waiting_events(
     stored: Stored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trials = {trial.step: trial for trial in try_state(stored.root, stored.plan)}
     assert set(trials) >= HOLDING[stored.name]
     assert all(trial.objects == trial.as_stored > 0 for trial in trials.values())
+
+    fields = stored.module.Payment.__dataclass_fields__
+    note = copy(fields["at"])
+    note.name = "note"
+    monkeypatch.setitem(fields, "note", note)
+    failed = [trial for trial in try_state(stored.root, stored.plan) if trial.failed]
+    assert {trial.step for trial in failed} == HOLDING[stored.name]
+    assert "AttributeError: Payment has no stored value for 'note'" in failed[0].errors[0]
 
     monkeypatch.delattr(stored.module, "Payment")
     failed = [trial for trial in try_state(stored.root, stored.plan) if trial.failed]

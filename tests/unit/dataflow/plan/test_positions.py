@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from wallaroo.dataflow.plan.positions import (
+    MODEL,
     Moved,
     moved_classes,
     noted_positions,
@@ -19,7 +20,7 @@ from wallaroo.dataflow.plan.positions import (
 HEAD = """
 from dataclasses import dataclass
 from typing import NamedTuple
-import attrs, msgspec
+import attrs, msgspec, pydantic
 """
 FIELDS = "    a: int = 0\n    b: int = 0\n"
 OTHERS = "    b: int = 0\n    a: int = 0\n"
@@ -31,6 +32,7 @@ FROZEN = "@dataclass(frozen=True, slots=True)\nclass Event:\n"
 PLAIN = "@dataclass\nclass Event:\n"
 SLOTS = "@dataclass(slots=True)\nclass Event:\n"
 ATTRS = "@attrs.frozen\nclass Event:\n"
+MODEL_ = "class Event(pydantic.BaseModel):\n"
 PATH = "by_position.Event"
 
 
@@ -98,3 +100,27 @@ def test_a_class_may_have_become_one_that_reads_by_position(module: ModuleType) 
     define(module, FROZEN + FIELDS)
     assert moved_classes({})[PATH] == Moved((), ("a", "b"), True)
     assert PATH not in moved_classes({PATH: ["a", "b"]})
+
+
+READING_BOTH = "    def __setstate__(self, state):\n        self.__dict__.update(state)\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "was", "moved"),
+    [
+        (MODEL_ + FIELDS, [], Moved((), MODEL, False)),
+        (MODEL_ + FIELDS, [*MODEL], None),
+        (MODEL_ + OTHERS, ["a", "b"], Moved(("a", "b"), (), False)),
+        (PLAIN + FIELDS, [*MODEL], Moved(MODEL, (), False)),
+        (PLAIN + FIELDS + READING_BOTH, [*MODEL], None),
+        (ATTRS + FIELDS, [*MODEL], Moved(MODEL, (), False)),
+        (PLAIN + FIELDS, [], None),
+    ],
+)
+def test_a_class_that_becomes_or_ceases_to_be_a_pydantic_model_may_misread_objects(
+    module: ModuleType, code: str, was: list[str], moved: Moved | None
+) -> None:
+    """Unless it has a ``__setstate__`` of its own."""
+    cls = define(module, code)
+    assert moved_classes({PATH: was}).get(PATH) == moved
+    assert (noted_positions().get(PATH) == [*MODEL]) == hasattr(cls, "model_fields")

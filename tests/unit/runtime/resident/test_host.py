@@ -33,9 +33,7 @@ from wallaroo.spark.resident import generations
 from wallaroo.testing import run_local
 
 # a mark for each epoch: a driver that looks ahead scans all of the file, mark by mark
-SMALL = Tuning(
-    Pace(events_first=16, events_min=16, growth_quick=1.0, growth_max=1.0), mark_bytes=1500
-)
+SMALL = Tuning(Pace(events_first=16, events_min=16, events_max=64), mark_bytes=1500)
 
 
 # output is staged in files, however small

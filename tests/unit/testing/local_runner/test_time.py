@@ -206,6 +206,36 @@ def test_state_expires_by_the_clock_without_input_and_leaves_nothing() -> None:
     assert all(not entries for entries in running._runner.entries.values())
 
 
+@pytest.mark.parametrize("spans", [(8, 2), (10,)])
+@pytest.mark.parametrize("has_on_expire", [False, True])
+def test_timers_and_expiry_by_the_clock_come_in_order_however_batches_are_cut(
+    has_on_expire: bool, spans: tuple[int, ...]
+) -> None:
+    def gone(own: Count, context: wallaroo.Context) -> str:
+        return f"gone {own.count}"
+
+    @wallaroo.state_computation(
+        "timed", state=Count, ttl=7 * SECOND, on_expire=gone if has_on_expire else None
+    )
+    def timed(event: str, own: Count, context: wallaroo.Context) -> None:
+        own.count += 1
+        context.set_timer_after("before", 7 * SECOND, processing=True)
+        context.set_timer_after("after", 9 * SECOND, processing=True)
+
+    @timed.on_timer
+    def fired(own: Count, context: wallaroo.Context, name: str) -> str:
+        return f"{name} {own.count}"
+
+    running = LocalApplication(application(timed), clock=VirtualClock(100 * SECOND))
+    running.send("in", b"a 1")
+    running.batch()
+    for span in spans:
+        running.idle(span)
+
+    outputs = [output.decode().strip() for output in running.result().outputs]
+    assert outputs == ["before 1", *["gone 1"] * has_on_expire, "after 0"]
+
+
 def of_timers(
     span: int, other: str, processing: bool, times: int, on_error: str = "stop"
 ) -> LocalApplication:
