@@ -272,7 +272,7 @@ class StoredCheckpoint:
         contents = {name: (self._root / name).read_bytes() for name in files_of(commit, before)}
         noted = _notes(self._root)
         contents.update(noted.items() - self._noted.items())
-        listed = set(self._root.glob(f"{OUTBOX}/*/{LISTS}/*.json"))
+        listed = set(self._root.glob(f"{layout.OUTBOX}/*/{LISTS}/*.json"))
         contents.update(_contents_of(self._root, listed - self._listed))
         apart = [name for name, content in contents.items() if len(content) >= APART_BYTES]
         files, payload = packed(contents, apart)
