@@ -15,7 +15,7 @@ from wallaroo.runtime.tasks.job import Deployment
 from wallaroo.spark.cluster.executors import ExecutorHost
 from wallaroo.spark.cluster.joining_hosts import HostProbe, probe
 from wallaroo.spark.cluster.layout import located
-from wallaroo.spark.session.spark_errors import JVM_GONE
+from wallaroo.spark.session.spark_errors import jvm_gone
 
 PROBES = 16  # hosts probed at once, when a run starts
 PROBE_S = 60.0  # for a host until Spark sends it its first task
@@ -46,7 +46,7 @@ class Prober:
             task = partial(as_task, partial(probe, self._deployment))
             answers: list[HostProbe] = rows.mapPartitionsWithIndex(task).collect()
             if not answers:  # PySpark mistakes the JVM's death for the end of the rows
-                raise PeerError(JVM_GONE)
+                raise jvm_gone()
             answer = answers[0]
             if answer.host in ("", seen.host):
                 if answer.error is not None:
