@@ -23,7 +23,7 @@ from wallaroo.runtime.tasks.job import BatchJob, Deployment, executor_host, plan
 from wallaroo.runtime.tasks.task import state_from_view, unexpected
 from wallaroo.spark.cluster.layout import located
 from wallaroo.spark.cluster.membership import ExecutorHost
-from wallaroo.spark.session.spark_errors import JVM_GONE
+from wallaroo.spark.session.spark_errors import jvm_gone
 from wallaroo.state.log.layout import FORMAT
 from wallaroo.state.log.storage import LocalStorage
 
@@ -128,7 +128,7 @@ class Prober:
             task = partial(as_task, partial(probe, self._deployment))
             answers: list[HostProbe] = rows.mapPartitionsWithIndex(task).collect()
             if not answers:  # PySpark mistakes the JVM's death for the end of the rows
-                raise PeerError(JVM_GONE)
+                raise jvm_gone()
             answer = answers[0]
             if answer.host in ("", seen.host):
                 if answer.error is not None:

@@ -161,3 +161,9 @@ def wait_for_exit(seconds: float) -> None:
     gateway.shutdown()
     gateway.proc.stdin.close()
     gateway.proc.wait(seconds)
+
+
+def jvm_ended_by() -> int:
+    """Return the signal that ended this process's JVM; 0 if there is none, or it is unknown."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    return max(0, -(process.poll() or 0)) if process is not None and is_jvm_gone() else 0

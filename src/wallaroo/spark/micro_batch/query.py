@@ -19,11 +19,11 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from wallaroo.errors import PeerError, WallarooError
+from wallaroo.errors import WallarooError
 from wallaroo.runtime.batch.batch_loop import BatchLoop
 from wallaroo.runtime.batch.batches import Batches
 from wallaroo.runtime.batch.trigger import Trigger
-from wallaroo.spark.session.spark_errors import GONE, JVM_GONE, TASK_FAILED, failure_of, loss_of
+from wallaroo.spark.session.spark_errors import GONE, TASK_FAILED, failure_of, jvm_gone, loss_of
 
 SOURCE = "rate-micro-batch"  # a row for every batch, as soon as Spark polls
 LOOK_S = 0.02
@@ -147,4 +147,4 @@ def _is_active(query: StreamingQuery) -> bool:
     try:
         return bool(query.isActive)
     except GONE as error:
-        raise PeerError(JVM_GONE) from error
+        raise jvm_gone() from error

@@ -11,17 +11,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from wallaroo.errors import PeerError, WallarooError
 from wallaroo.runtime.batch.batch_loop import explain
-from wallaroo.spark.jvm.jvm import is_jvm_gone
+from wallaroo.spark.jvm.jvm import is_jvm_gone, jvm_ended_by
 from wallaroo.spark.jvm.settings import is_local
 
 # errors of a call into a JVM that has ended, or through a context that was stopped, which has none
 GONE = (Py4JError, ConnectionError, EOFError, AttributeError)
 # errors of a task; with a session, PySpark raises those of Python in the worker as its own
 TASK_FAILED = (Py4JJavaError, PySparkException)
-JVM_GONE = (
-    "Spark's JVM has gone. What was committed stays: run the same command again to continue "
-    "from there."
-)
 SESSION_STOPPED = (
     "the SparkSession that this run uses was stopped by this program. What was committed stays: "
     "run again with another session to continue from there. To end a run before its session, call "
@@ -92,6 +88,18 @@ def crashed(batch: int, times: int) -> PeerError:
     )
 
 
+def jvm_gone() -> PeerError:
+    """Return the error of a run whose JVM has ended."""
+    what = "has gone"
+    if number := jvm_ended_by():
+        what = f"was killed (signal {number}), by a user or by the system for lack of memory"
+        what = f"{what} (see its log)"
+    return PeerError(
+        f"Spark's JVM {what}. What was committed stays: run the same command again to continue "
+        f"from there."
+    )
+
+
 def loss_of(context: SparkContext) -> PeerError | None:
     """Return the error of a run whose context was stopped, or whose JVM has ended, if so."""
     running = context._jsc  # None once ``stop`` has returned
@@ -99,7 +107,7 @@ def loss_of(context: SparkContext) -> PeerError | None:
         if running is not None and not running.sc().isStopped():
             return None
     except GONE:
-        return PeerError(JVM_GONE)
+        return jvm_gone()
     is_by_program = context._jsc is None or is_local(str(context.master))
     return PeerError(SESSION_STOPPED if is_by_program else STOPPED)
 
@@ -118,13 +126,13 @@ def failure_of(
     is_of_calls = isinstance(failure, (Py4JError, PySparkException))
     # a JVM that died a moment ago seems to have no classes
     if isinstance(failure, Py4JNetworkError | ConnectionError) or (is_of_calls and is_jvm_gone()):
-        return PeerError(JVM_GONE)
+        return jvm_gone()
     if failure is not None and not is_of_calls:
         return explain(failure)
     try:
         reason = failure or (query.exception() if query else None)
     except GONE:
-        return PeerError(JVM_GONE)
+        return jvm_gone()
     text = "no reason given"
     if reason is not None and _CONTEXT_STOPPED.search(text_of(reason)):
         return PeerError(STOPPED)
