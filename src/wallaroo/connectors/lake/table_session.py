@@ -36,6 +36,7 @@ WAYS_ON = (
 )
 # files of the version that a session has read, which others may have removed
 _names_vanished = re.compile("not found|No such file|Invalid table version").search
+WORDS_MAX = 400  # shown of an error; long paths come before what happened to them
 REREADS = 2  # by new sessions, one after the other
 Config = TypeVar("Config", bound=LakeSinkConfig)
 
@@ -69,8 +70,8 @@ class TableSystem(GroupSystem[Config]):
             what = f"{what}, which was dropped or replaced, or lacks files (vacuum, a lost disk)"
             fix = f"Restore it; or {OTHER_TABLE}"
         return PeerError(
-            f"Sink '{self._context.sink}' {what}: {words}. Nothing is lost: committed rows wait in "
-            f"{self._context.staging}. {fix}, then run again."
+            f"Sink '{self._context.sink}' {what}: {words[:WORDS_MAX]}. Nothing is lost: committed "
+            f"rows wait in {self._context.staging}. {fix}, then run again."
         )
 
     def _dropped(self, kind: str) -> PeerError:

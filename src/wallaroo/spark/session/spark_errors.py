@@ -90,13 +90,14 @@ def crashed(batch: int, times: int) -> PeerError:
 
 def jvm_gone() -> PeerError:
     """Return the error of a run whose JVM has ended."""
-    what = "has gone"
+    what = "Spark's JVM has gone"
     if number := jvm_ended_by():
-        what = f"was killed (signal {number}), by a user or by the system for lack of memory"
-        what = f"{what} (see its log)"
+        what = (
+            f"Spark's JVM was killed (signal {number}), by a user or by the system for lack of "
+            "memory (see its log)"
+        )
     return PeerError(
-        f"Spark's JVM {what}. What was committed stays: run the same command again to continue "
-        f"from there."
+        f"{what}. What was committed stays: run the same command again to continue from there."
     )
 
 

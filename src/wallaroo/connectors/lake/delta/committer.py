@@ -28,6 +28,7 @@ from wallaroo.connectors.lake.rows import Changes
 from wallaroo.connectors.lake.table_session import (
     OTHER_TABLE,
     WAYS_ON,
+    WORDS_MAX,
     TableSession,
     TableSystem,
     check_columns,
@@ -90,16 +91,17 @@ class DeltaSystem(TableSystem[DeltaSinkConfig]):
 
     def waiting_for(self, error: Exception) -> str:
         words = _sentence(error)
+        waiting_for = f"{self.target} ({words[:WORDS_MAX]})"
         if isinstance(error, DeliveryError):
-            return f"{self.target} ({words})" if error.is_transient else ""
+            return waiting_for if error.is_transient else ""
         if isinstance(error, CommitFailedError):  # another writer was first: read, and try again
-            return "" if any(never in words for never in NEVER) else f"{self.target} ({words})"
+            return "" if any(never in words for never in NEVER) else waiting_for
         if any(passing in words for passing in PASSES_ON_DISK) or self._may_reread(words):
-            return f"{self.target} ({words})"
+            return waiting_for
         is_local = "://" not in self.target
         if is_local or not (isinstance(error, OSError) or _names_store(words)):
             return ""
-        return "" if any(denied in words for denied in DENIED) else f"{self.target} ({words})"
+        return "" if any(denied in words for denied in DENIED) else waiting_for
 
     def permanent_error(self, error: Exception, batch: PendingBatch | None) -> WallarooError:
         fix = "Correct the table, the path or the options"
@@ -255,4 +257,4 @@ def _sentence(error: Exception) -> str:
     """Return the words of a client's error without its drawings of causes and of tables."""
     text = COLORS.sub("", str(error))
     lines = (line.strip().strip("↳│ ").rstrip(",") for line in text.splitlines())
-    return " ".join(line for line in lines if line and not line.startswith("+-"))[:400].rstrip(".")
+    return " ".join(line for line in lines if line and not line.startswith("+-")).rstrip(".")

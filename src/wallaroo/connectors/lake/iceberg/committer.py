@@ -30,6 +30,7 @@ from wallaroo.connectors.lake.rows import Changes
 from wallaroo.connectors.lake.table_session import (
     OTHER_TABLE,
     WAYS_ON,
+    WORDS_MAX,
     TableSession,
     TableSystem,
     check_columns,
@@ -111,7 +112,8 @@ class IcebergSystem(TableSystem[IcebergSinkConfig]):
             any(words in text for words in PASSES) and not any(words in text for words in DENIED)
         )
         words = self._sentence(error)
-        return f"{self.target} ({words})" if passes or self._may_reread(words) else ""
+        shown = words[:WORDS_MAX]
+        return f"{self.target} ({shown})" if passes or self._may_reread(words) else ""
 
     def permanent_error(self, error: Exception, batch: PendingBatch | None) -> WallarooError:
         if isinstance(error, WallarooError):
@@ -121,7 +123,7 @@ class IcebergSystem(TableSystem[IcebergSinkConfig]):
 
     def _sentence(self, error: Exception) -> str:
         words = redacted(" ".join(str(error).split()), self._config.options)
-        return words[:400].rstrip(".") or type(error).__name__
+        return words.rstrip(".") or type(error).__name__
 
 
 class IcebergSession(TableSession):
