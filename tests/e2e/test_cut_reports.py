@@ -60,6 +60,7 @@ def test_a_jvm_that_dies_while_it_sends_reports_loses_and_doubles_nothing(
 
     assert died.returncode != 0
     assert "Spark's JVM was killed (signal 9), by a user or by the system" in died.stderr
+    assert "What was committed stays" in died.stderr
     assert "Traceback" not in died.stderr
     assert finished.returncode == 0, finished.stderr
     written = [

@@ -9,10 +9,10 @@ import argparse
 import csv
 import datetime
 import json
-import math
 import sys
 from typing import Any
 
+from wallaroo.checkpoints.inspection.values import plain
 from wallaroo.cli.state.looking import loads_of
 from wallaroo.cli.terminal.formatting import print_table
 from wallaroo.cli.terminal.parser import whole
@@ -109,9 +109,9 @@ def _json(value: Any) -> Any:
         return {key: _json(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [_json(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return {"$float": repr(value)}
-    if value is None or isinstance(value, str | int | float):
+    if isinstance(value, float):
+        return plain(float(value))
+    if value is None or isinstance(value, str | int):
         return value
     if isinstance(value, bytes):
         return value.hex()

@@ -201,7 +201,7 @@ def _read_by_head(tag: str, readers: Mapping[str, Read], read_other: Read, by_ta
 
     ``read_other`` reads objects that begin with an unknown tag, ``by_tag`` any payload.
     """
-    by_head = _heads(tag, readers)
+    by_head: dict[bytes, Read] = {}
     is_head = re.compile(rb'\{%b: ?"[^"\\]*"' % re.escape(msgspec.json.encode(tag))).fullmatch
     beginning = slice(0)
     shortest: dict[bytes, Read] = {}
@@ -233,7 +233,7 @@ def _read_by_head(tag: str, readers: Mapping[str, Read], read_other: Read, by_ta
             read = by_tag
         return read(payload)
 
-    for head, read in list(by_head.items()):
+    for head, read in _heads(tag, readers).items():
         know(head, read)
     return read_tagged
 

@@ -76,6 +76,17 @@ def opened(config: Any, folder: Path, last: int = -1) -> SinkCommitter:
     return committer
 
 
+def with_first_row(
+    form: str, folder: Path, eventually: Eventually, key: tuple[str, ...]
+) -> tuple[Any, SinkCommitter]:
+    """Return a keyed sink and its committer, which has written a row."""
+    config = sink(form, folder, KEYED, key=key, group_s=0.0)
+    committer = opened(config, folder / "s")
+    committer.commit(commit_of(0), tokens_of(config, folder / "s", 0, ("a", 1)))
+    eventually(lambda: committer.status().committed_batch == 0, "the first row left")
+    return config, committer
+
+
 def tokens_of(config: Any, folder: Path, batch: int, *outputs: Any) -> list[Any]:
     folder.mkdir(exist_ok=True)
     return stage(config, folder, batch, 1, lambda *_: list(outputs))
@@ -306,10 +317,7 @@ def test_a_column_that_changes_while_the_sink_runs_ends_it_and_the_rows_wait(
     words: str,
     key: tuple[str, ...],
 ) -> None:
-    config = sink(form, tmp_path, KEYED, key=key, group_s=0.0)
-    committer = opened(config, tmp_path / "s")
-    committer.commit(commit_of(0), tokens_of(config, tmp_path / "s", 0, ("a", 1)))
-    eventually(lambda: committer.status().committed_batch == 0, "the first row left")
+    config, committer = with_first_row(form, tmp_path, eventually, key)
     change(form, tmp_path, "value")
     committer.commit(commit_of(1), tokens_of(config, tmp_path / "s", 1, ("b", 2)))
     assert re.search(words, error_of(committer, eventually))
@@ -583,10 +591,7 @@ def test_a_table_that_vanishes_while_the_sink_runs_is_named_and_the_ways_out_los
     if (form, key, change) == ("delta", (), lose_files):
         pytest.skip("an append reads no files")
     place = tmp_path / ("table" if form == "delta" else "warehouse")
-    config = sink(form, tmp_path, KEYED, key=key, group_s=0.0)
-    committer = opened(config, tmp_path / "s")
-    committer.commit(commit_of(0), tokens_of(config, tmp_path / "s", 0, ("a", 1)))
-    eventually(lambda: committer.status().committed_batch == 0, "the first row left")
+    config, committer = with_first_row(form, tmp_path, eventually, key)
     shutil.copytree(tmp_path, tmp_path / "copy", ignore=shutil.ignore_patterns("s"))
     change(form, tmp_path)
     tokens = tokens_of(config, tmp_path / "s", 1, ("b", 2))
@@ -606,10 +611,7 @@ def test_a_table_that_vanishes_while_the_sink_runs_is_named_and_the_ways_out_los
 def test_files_that_a_vacuum_removes_between_two_groups_are_looked_for_again(
     tmp_path: Path, eventually: Eventually
 ) -> None:
-    config = sink("delta", tmp_path, KEYED, key=("key",), group_s=0.0)
-    committer = opened(config, tmp_path / "s")
-    committer.commit(commit_of(0), tokens_of(config, tmp_path / "s", 0, ("a", 1)))
-    eventually(lambda: committer.status().committed_batch == 0, "the first row left")
+    config, committer = with_first_row("delta", tmp_path, eventually, ("key",))
     append("delta", tmp_path, pa.table({"key": ["other"], "value": [1]}))
     table = DeltaTable(tmp_path / "table")
     table.optimize.compact()

@@ -4,6 +4,7 @@ and whenever.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import signal
@@ -321,20 +322,27 @@ def test_the_ledger_keeps_the_last_batches_only(
     assert place.ledger_batches() == [5, 6, 7]
 
 
+@contextlib.contextmanager
+def unsent(place: Place, batches: int) -> Iterator[None]:
+    """Stop the server, so that the output of batches waits, and start it again."""
+    place.server.stop()
+    try:
+        committer = place.opened()
+        for batch in range(batches):
+            committer.commit(commit_of(batch), place.staged(batch))
+        committer.close(0)
+        yield
+    finally:
+        place.server.start()
+
+
 def test_batches_that_the_ledger_no_longer_keeps_are_not_written_again(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The list of waiting output returned after a power cut, without the note of what had left."""
     monkeypatch.setattr(Table, "ledger_batches", 3)
-    place.server.stop()
-    try:
-        committer = place.opened()
-        for batch in range(8):
-            committer.commit(commit_of(batch), place.staged(batch))
-        committer.close(0)
+    with unsent(place, 8):
         shutil.copytree(place.staging, place.folder / "copy")
-    finally:
-        place.server.start()
     for staging in (place.staging, place.folder / "copy"):
         place.staging = staging
         place.opened(7).close(DRAIN_SECONDS)
@@ -433,16 +441,11 @@ def test_a_batch_whose_number_was_used_before_a_rollback_is_refused(place: Place
 
 
 def test_pending_rows_of_a_commit_that_was_rolled_back_are_refused(place: Place) -> None:
-    place.server.stop()
-    try:
-        committer = place.opened()
-        for batch in range(3):
-            committer.commit(commit_of(batch), place.staged(batch))
-        committer.close(0)
-        with pytest.raises(CheckpointError, match="batch 2 from a commit that its checkpoint"):
-            place.opened(1, [])
-    finally:
-        place.server.start()
+    with (
+        unsent(place, 3),
+        pytest.raises(CheckpointError, match="batch 2 from a commit that its checkpoint"),
+    ):
+        place.opened(1, [])
     assert len(list((place.staging / "pending").glob("*.json"))) == 3
 
 

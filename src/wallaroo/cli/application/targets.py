@@ -25,6 +25,7 @@ from wallaroo.monitoring.status_api.queries import STATUS_PATH, status_of
 from wallaroo.network.tls import TLS
 from wallaroo.network.tls_sockets import Address, client_context, pinned_context
 from wallaroo.runtime.standby.waiting import owner_of
+from wallaroo.state.log.owners import process_words
 from wallaroo.state.store.stored_checkpoint import checkpoint_folder
 
 SEVERAL = 2  # exit code if the command line does not identify one application
@@ -90,7 +91,7 @@ def target_of(where: str) -> Target:
     record = run_of(folder)
     seen = owner_of(folder)
     owner = seen.lease.owner if seen.is_led and seen.lease is not None else ""
-    if record is not None and owner in ("", f"process {record.pid} on {record.host}"):
+    if record is not None and owner in ("", process_words(record.pid, record.host)):
         return _answering(where, record)
     CheckpointReader(folder)  # raises if the folder is not a checkpoint
     if owner and not seen.is_gone:

@@ -88,8 +88,8 @@ def positions_of(cls: Any) -> tuple[str, ...] | None:
         return None
 
 
-def is_model(cls: Any) -> bool:
-    """Return whether a class is a pydantic model."""
+def is_base_model(cls: Any) -> bool:
+    """Return whether a class is a pydantic model, and not a dataclass that pydantic checks."""
     return hasattr(cls, "__pydantic_fields_set__")
 
 
@@ -117,7 +117,7 @@ def noted_positions() -> Positions:
 
     Pydantic models are noted as such.
     """
-    noted = ((path, MODEL if is_model(cls) else positions_of(cls)) for path, cls in _classes())
+    noted = ((path, MODEL if is_base_model(cls) else positions_of(cls)) for path, cls in _classes())
     return {path: list(names) for path, names in noted if names}
 
 
@@ -165,8 +165,8 @@ def positions_at(notes: Mapping[str, Any], batch: int) -> Positions:
 
 
 def _moved(was: tuple[str, ...], cls: type[Any]) -> Moved | None:
-    if was == MODEL or (is_model(cls) and not was):
-        kind = MODEL if is_model(cls) else ()
+    if was == MODEL or (is_base_model(cls) and not was):
+        kind = MODEL if is_base_model(cls) else ()
         setstate = getattr(cls, "__setstate__", None)
         reads_both = getattr(setstate, "__module__", None) == cls.__module__
         return None if kind == was or reads_both else Moved(was, kind, False)

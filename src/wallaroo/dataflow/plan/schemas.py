@@ -18,7 +18,7 @@ from typing import Any
 
 from wallaroo.dataflow.plan.accumulators import ANOTHER_NAME
 from wallaroo.dataflow.plan.model import Plan
-from wallaroo.dataflow.plan.positions import is_model, positions_of
+from wallaroo.dataflow.plan.positions import is_base_model, positions_of
 from wallaroo.steps.kinds import Step, state_maker
 from wallaroo.steps.state_versions import FIRST, evolution_of, registered, version_of
 from wallaroo.steps.windows.step import WindowStep
@@ -67,7 +67,7 @@ def noted_schemas(plan: Plan) -> dict[str, Schema]:
             "attributes": attributes,
             "everywhere": sorted(attributes),
             "slots": sorted(attributes.keys() & {*slots_of(step.state_class)}),
-            "is_model": is_model(step.state_class),
+            "is_model": is_base_model(step.state_class),
         }
         if order := positions_of(step.state_class):
             noted[name]["orders"] = {str(version): list(order)}

@@ -31,13 +31,26 @@ class Admission:
     events_most: int = 0
 
 
+def _unasked(source: str) -> None:
+    """Do nothing before a query to a source."""
+
+
+def have_ended(logs: Mapping[str, SourceLog], ask: Callable[[str], None] = _unasked) -> bool:
+    """Return whether no source will have further events; ``ask``: see `plan_ends`."""
+    for name, log in logs.items():
+        ask(name)
+        if not log.head().is_ended:
+            return False
+    return True
+
+
 def plan_ends(
     start: Mapping[str, Position],
     logs: Mapping[str, SourceLog],
     events_max: int,
     events_most: int = 0,
     limits: Mapping[str, int] | None = None,
-    ask: Callable[[str], None] = lambda source: None,
+    ask: Callable[[str], None] = _unasked,
 ) -> Ends:
     """Return the positions at which the next batch ends.
 
@@ -57,8 +70,7 @@ def plan_ends(
         backlogs = {name: min(each, limits.get(name, each)) for name, each in backlogs.items()}
     total = sum(backlogs.values())
     if min(events_most, total) > events_max:
-        has_ended = all(log.head().is_ended for log in logs.values())
-        most = total if has_ended else total // BACKLOG_SHARE
+        most = total if have_ended(logs, ask) else total // BACKLOG_SHARE
         events_max = max(events_max, min(events_most, most))
     for name, log in logs.items():
         backlog = backlogs[name]

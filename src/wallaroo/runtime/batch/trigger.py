@@ -21,7 +21,7 @@ from pathlib import Path
 
 from wallaroo.errors import PeerError
 from wallaroo.instrumentation.tuning import HUNG_S
-from wallaroo.runtime.batch.admission import Admission, Ends, plan_ends
+from wallaroo.runtime.batch.admission import Admission, Ends, have_ended, plan_ends
 from wallaroo.runtime.batch.batches import Batches
 from wallaroo.sources.log import SourceLog
 from wallaroo.spool.waking import PauseNote
@@ -265,7 +265,7 @@ class Trigger:
     def _pause_s(self, logs: Mapping[str, SourceLog]) -> float:
         """Return the seconds until a batch may begin; 0 if all input has arrived and is large."""
         pause_s = self._cadence.pause_s(time.monotonic())
-        if pause_s > PAUSE_S and all(log.head().is_ended for log in logs.values()):
+        if pause_s > PAUSE_S and have_ended(logs):
             return 0.0
         return pause_s
 

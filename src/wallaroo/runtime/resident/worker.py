@@ -43,9 +43,15 @@ from wallaroo.runtime.resident.replica import REPLICA_NOTE, Replica
 from wallaroo.runtime.resident.resident_state import ResidentState
 from wallaroo.runtime.resident.view_refresh import Views
 from wallaroo.runtime.tasks.garbage import Garbage
-from wallaroo.runtime.tasks.job import BatchJob, executor_host, plan_of, worker_name
+from wallaroo.runtime.tasks.job import BatchJob, plan_of
 from wallaroo.runtime.tasks.staging import drop_staged
-from wallaroo.runtime.tasks.task import OpenedState, Record, run_level, unexpected
+from wallaroo.runtime.tasks.task import (
+    OpenedState,
+    Record,
+    failed_report,
+    run_level,
+    unexpected,
+)
 from wallaroo.state.log.commits import CommitLog
 from wallaroo.state.log.history import History, Version
 from wallaroo.state.task_state import TaskState
@@ -229,8 +235,7 @@ class ResidentTask:
         return None
 
     def _failed(self, error: WallarooError) -> TaskReport:
-        own = worker_name(), executor_host()
-        return TaskReport(0, self.index, "", error=error, worker=own[0], host=own[1])
+        return failed_report(0, self.index, error)
 
     def _lasting(self, plan: Plan) -> ResidentState:
         if self._state is None:

@@ -132,8 +132,22 @@ def run_alone(run: RunLevel, job: BatchJob, index: int, records: Iterable[Record
 def _failed(task: Task | None, level: int, index: int, error: WallarooError) -> TaskReport:
     attempt = task.attempt if task else uuid.uuid4().hex[:12]
     consumed = task.consumed if task else ""
-    own = worker_name(), executor_host()
-    return TaskReport(level, index, attempt, consumed, error=error, worker=own[0], host=own[1])
+    return failed_report(level, index, error, attempt, consumed)
+
+
+def failed_report(
+    level: int, index: int, error: WallarooError, attempt: str = "", consumed: str = ""
+) -> TaskReport:
+    """Return the report of a task that failed on this host."""
+    return TaskReport(
+        level,
+        index,
+        attempt,
+        consumed,
+        error=error,
+        worker=worker_name(),
+        host=executor_host(),
+    )
 
 
 def unexpected(error: Exception) -> WallarooError:

@@ -85,7 +85,12 @@ class Claim:
 
 def owner_words() -> str:
     """Return the description by which a run identifies itself to others."""
-    return f"process {os.getpid()} on {socket.gethostname()}"
+    return process_words(os.getpid(), socket.gethostname())
+
+
+def process_words(pid: int, host: str) -> str:
+    """Return the description of a run's process to others."""
+    return f"process {pid} on {host}"
 
 
 def make_claim(root: Path, is_durable: bool, after: int | None = None) -> Claim:
