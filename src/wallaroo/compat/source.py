@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 
 from wallaroo.protocols.connector.frames import FRAME_BYTES_MAX
 from wallaroo.protocols.framing import Framing
-from wallaroo.sources.interface import ConnectorOptions, Event, FedBy, Listening, SourceConfig
+from wallaroo.sources.interface import Event, FedBy, SourceConfig
+from wallaroo.sources.listening import ConnectorOptions, Listening
 from wallaroo.steps.kinds import Decoder, Encoder
 
 U32_MAX = 0xFFFFFFFF

@@ -11,7 +11,7 @@ from wallaroo.durable.levels import Durability
 from wallaroo.network.replica import Replica
 from wallaroo.network.tls import TLS
 from wallaroo.protocols.framing import Framing
-from wallaroo.sources.interface import ConnectorOptions
+from wallaroo.sources.listening import ConnectorOptions
 
 BACKLOG_BYTES_MAX = 256 * 1024 * 1024  # per source, in the spool and not yet consumed
 HANDSHAKE_S = 10.0  # for a sender of an acknowledged stream to name its stream

@@ -35,7 +35,7 @@ from wallaroo.network.tls_sockets import Address, TlsSocket, keep_alive
 from wallaroo.protocols.connector import worker
 from wallaroo.protocols.framing import framer
 from wallaroo.sources.connector_notes import note_of, stream_in, stream_key, stream_of
-from wallaroo.sources.interface import ConnectorOptions
+from wallaroo.sources.listening import ConnectorOptions
 
 READ_BYTES = 64 * 1024
 UNSENT_BYTES_MAX = 1024 * 1024  # in answers that a client has not read

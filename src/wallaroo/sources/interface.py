@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from abc import ABC
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self
 
 from wallaroo.errors import InternalError, Problem, WallarooParameterError, optional_library
-from wallaroo.network.tls import TLS
 from wallaroo.protocols.framing import Framing
 from wallaroo.sources.feed import EVENT_FRAMING, Feed
+from wallaroo.sources.listening import Listening
 from wallaroo.steps.kinds import Decoder
 from wallaroo.user_code.references import load
 
@@ -34,30 +33,6 @@ else:
 
     Event = TypeVar("Event", covariant=True)
     Line = TypeVar("Line", covariant=True)
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectorOptions:
-    """The options of a port for source programs (``connector_protocol``)."""
-
-    cookie: str = field(repr=False)
-    max_credits: int
-    refill_credits: int
-
-
-@dataclass(frozen=True, slots=True)
-class Listening:
-    """The address and options of a source that listens."""
-
-    host: str
-    port: int  # 0: any free one
-    tls: TLS | None = None
-    connector: ConnectorOptions | None = None  # None: clients send plain frames or lines
-
-    @property
-    def can_acknowledge(self) -> bool:
-        """Return whether it may have a second port for acknowledged senders."""
-        return self.connector is None
 
 
 class FedBy(Enum):

@@ -13,7 +13,7 @@ from wallaroo.runtime.tasks.busy_workers import describe_workers
 
 BUSY = """
 import sys, time
-from wallaroo.runtime.tasks.busy_workers import listen
+from wallaroo.runtime.tasks.stacks import listen
 listen(sys.argv[1])
 def slow():
     print("ready", flush=True)

@@ -15,7 +15,7 @@ import sys
 import time
 from typing import Any, Protocol, Self, TextIO, cast
 
-from wallaroo.cli.run.live_view import LinesAbove
+from wallaroo.cli.run.lines_above import LinesAbove
 from wallaroo.cli.run.text import log_facts, log_line
 from wallaroo.monitoring.metrics.status import RunStatus
 from wallaroo.monitoring.status_api.figures import late_words

@@ -7,7 +7,8 @@ from typing import Any, ClassVar, Literal, cast
 
 from wallaroo.network.tls import TLS
 from wallaroo.protocols.framing import Framing, line_framing
-from wallaroo.sources.interface import Event, FedBy, Listening, SourceConfig
+from wallaroo.sources.interface import Event, FedBy, SourceConfig
+from wallaroo.sources.listening import Listening
 from wallaroo.steps.kinds import Decoder
 from wallaroo.steps.option_values import check_choice, is_at_least
 

@@ -1,32 +1,18 @@
-"""Code locations of this machine's busy workers.
+"""Code locations of this machine's busy workers (``runtime.tasks.stacks``).
 
-Where it runs: driver; a worker listens.  On a signal, faulthandler writes the Python stack into the
-worker's own file, without running Python code; it costs nothing until then.
+Where it runs: driver.
 """
 
 from __future__ import annotations
 
-import faulthandler
-import os
 import re
-import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 
-SIGNAL = signal.SIGUSR1
-
-
-def listen(folder: str) -> None:
-    """Install the signal handler, unless the application uses the signal itself."""
-    if not folder or signal.getsignal(SIGNAL) != signal.SIG_DFL:
-        return
-    Path(folder).mkdir(exist_ok=True)
-    file = open(Path(folder, str(os.getpid())), "ab", buffering=0)  # noqa: SIM115  # as long as the process
-    faulthandler.register(SIGNAL, file, all_threads=False)
-
+from wallaroo.runtime.tasks.stacks import SIGNAL
 
 ANSWER_S = 0.5
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)')

@@ -24,7 +24,7 @@ from wallaroo.errors import PeerError, WallarooError
 from wallaroo.instrumentation.tuning import DEFAULT, Tuning
 from wallaroo.processes.killed_workers import report_idle_deaths
 from wallaroo.processes.orphans import end_with_daemon
-from wallaroo.runtime.tasks.busy_workers import listen
+from wallaroo.runtime.tasks.stacks import listen
 from wallaroo.runtime.user_output.settings import UserOutput
 from wallaroo.sources.log import Range, SourceLog
 from wallaroo.state.log.commits import Commit
