@@ -5,7 +5,7 @@ Where it runs: pure.
 
 A batch of ``levels`` levels with ``tasks`` tasks each costs beside the work of its tasks
 
-    t = a + b * levels + c * levels * tasks + d * levels * tasks^2
+    t = a + b * levels + c * levels * tasks + d * (levels - 1) * tasks^2
 
 ``a``: planning, commit, Spark's own round; ``b``: a Spark stage; ``c``: to plan, send and account
 for a task; ``d``: what every task sends every task of the next level (a marker each, a size in
@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-TERMS = ("a", "b levels", "c levels tasks", "d levels tasks^2")
+TERMS = ("a", "b levels", "c levels tasks", "d (levels - 1) tasks^2")
 WORTH = 0.5  # of what one more core could do at best: below, it does not pay
 
 
@@ -55,7 +55,7 @@ class Model:
 
 
 def _sizes(tasks: int, levels: int) -> tuple[float, float, float, float]:
-    return 1.0, float(levels), float(levels * tasks), float(levels * tasks**2)
+    return 1.0, float(levels), float(levels * tasks), float((levels - 1) * tasks**2)
 
 
 def fit(points: Sequence[Point]) -> Model:
