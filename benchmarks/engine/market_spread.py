@@ -53,9 +53,8 @@ def main() -> int:
         (folder / "quotes.msg").write_bytes(quotes)
         for number in range(args.rounds):
             for mode in args.modes[:: -1 if number % 2 else 1]:  # what comes first may be slower
-                rates[mode] += _wallaroo(
-                    session, folder / f"{mode}-{number}", orders, quotes, mode == DURABLE, args
-                )
+                root = folder / f"{mode}-{number}" if mode == DURABLE else None
+                rates[mode].append(_wallaroo(session, root, orders, quotes, args.events))
             if not args.no_plain:
                 rates["plain"] += _plain(session, folder, number, args)
             print(
@@ -77,9 +76,6 @@ def _options() -> argparse.Namespace:
         help="per round, both streams together (default %(default)d)",
     )
     parser.add_argument("--rounds", type=int, default=3, help="default %(default)d")
-    parser.add_argument(
-        "--batch-time", type=float, default=1.0, help="as of `wallaroo run` (default %(default)g s)"
-    )
     parser.add_argument("--no-plain", action="store_true", help="leave plain PySpark out")
     parser.add_argument(
         "--plain-events",
@@ -104,28 +100,25 @@ def _options() -> argparse.Namespace:
 
 def _wallaroo(
     session: SparkSession,
-    root: Path,
+    checkpoint: Path | None,
     orders: bytes,
     quotes: bytes,
-    is_durable: bool,
-    args: argparse.Namespace,
-) -> list[float]:
-    """Events per second of each steady batch of one run."""
+    events: int,
+) -> float:
+    """Events per second of one run."""
     with loads.receiver() as port:
         run = runs.new_run(
             runs.market_spread(port),
             session,
-            root if is_durable else None,
-            batch_time_s=args.batch_time,
+            checkpoint,
             backlog_bytes_max=runs.ANY_BACKLOG,
         )
         for source, content, size in ((loads.ORDERS, orders, 57), (loads.QUOTES, quotes, 46)):
-            loads.fill_spool(
-                run.root, source, loads.Frames.of_equal(content, size), args.events // 2
-            )
+            loads.fill_spool(run.root, source, loads.Frames.of_equal(content, size), events // 2)
         with runs.started(run):
-            batches = runs.follow(run, runs.until_done(args.events))
-    return [batch.events / batch.seconds for batch in runs.steady(batches, args.batch_time)]
+            batches = runs.follow(run, runs.until_done(events))
+    steady = runs.steady(batches)
+    return steady.events / steady.seconds
 
 
 def _plain(

@@ -1,7 +1,7 @@
 """Vectorized applications from spooled input, beside their per-event twins and a bare numpy loop.
 
     python -m benchmarks.engine.vectorized [--application market_spread|word_count] [--events N]
-                                    [--rounds N] [--latency normal|low] [--durable] [--no-events]
+                                    [--rounds N] [--host micro-batch] [--durable] [--no-events]
 
 The contestants take turns.  The bare loop does what the vectorized application's functions do, in
 this process and on one core, over the same frames: it is the limit.  CPU is that of all processes
@@ -27,12 +27,12 @@ from pyspark.sql import SparkSession
 from benchmarks.lib import loads, runs
 from benchmarks.lib.machine import Report, cores, median, options, settings_of
 from benchmarks.lib.processes import OTHER, cpu_by_kind
+from wallaroo.options import HostKind
 
 WANTED = {"market_spread": 5_000_000, "word_count": 3_000_000}
 WORDS = "Split and Count"
 LINES_REPEATED = 500
 BARE_TRIES = 5
-WARM_UP = 0.4  # of the events: the JVM has compiled by then, and batches are as large as they get
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Load:
 class Rates:
     """Of one run."""
 
-    per_s: list[float]  # of each steady batch
+    per_s: float
     cpu_ns: float  # per unit
     cpu_ns_by_kind: dict[str, float]  # the same, by kind of process
 
@@ -75,7 +75,7 @@ def main() -> int:
                 root = folder / f"{number}-{module}" if args.durable else None
                 found[who].append(_round(session, module, load, root, events, args))
             said = [
-                f"{who} {median(r for each in some for r in each.per_s):,.0f}/s"
+                f"{who} {median(each.per_s for each in some):,.0f}/s"
                 for who, some in found.items()
                 if some
             ]
@@ -89,8 +89,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--application", choices=tuple(WANTED), default="market_spread")
     parser.add_argument("--events", type=int, default=40_000_000, help="default %(default)d")
     parser.add_argument("--rounds", type=int, default=3, help="default %(default)d")
-    parser.add_argument("--batch-time", type=float, default=1.0, help="default %(default)g s")
-    parser.add_argument("--latency", choices=("normal", "low"), default="normal")
+    parser.add_argument("--host", type=HostKind, choices=tuple(HostKind), default=HostKind.RESIDENT)
     parser.add_argument("--durable", action="store_true", help="with a checkpoint")
     parser.add_argument("--no-events", action="store_true", help="leave the per-event twin out")
     return parser.parse_args()
@@ -128,14 +127,13 @@ def _round(
             _application(module, load, port),
             session,
             root,
-            batch_time_s=args.batch_time,
             backlog_bytes_max=runs.ANY_BACKLOG,
-            latency=args.latency,
+            host=args.host,
         )
         for source, frames in load.frames.items():
             loads.fill_spool(run.root, source, frames, events // len(load.frames))
         with runs.started(run):
-            batches = runs.follow(run, runs.until_done(int(events * WARM_UP)))
+            batches = runs.follow(run, runs.until_done(int(events * runs.WARM_UP)))
             begun_s = cpu_by_kind()
             begun = run.status().events_done
             batches += runs.follow(run, runs.until_done(events - 1))
@@ -147,14 +145,8 @@ def _round(
         if kind != OTHER  # the receiver
     }
     cpu_ns = sum(by_kind.values())
-    if args.latency == "low":  # epochs are small: one rate of them all
-        kept = batches[len(batches) // 4 : -1]
-        seconds = sum(batch.seconds for batch in kept)
-        done = sum(batch.events for batch in kept) * load.units_per_event
-        return Rates([done / seconds], cpu_ns, by_kind)
-    steady = runs.steady(batches, args.batch_time)
-    per_s = [batch.events * load.units_per_event / batch.seconds for batch in steady]
-    return Rates(per_s, cpu_ns, by_kind)
+    steady = runs.steady(batches)
+    return Rates(steady.events * load.units_per_event / steady.seconds, cpu_ns, by_kind)
 
 
 def _application(module: str, load: Load, port: int) -> Any:
@@ -199,9 +191,7 @@ def _conclude(
     args: argparse.Namespace,
 ) -> None:
     unit = load.unit
-    rates = {
-        who: median(r for each in some for r in each.per_s) for who, some in found.items() if some
-    }
+    rates = {who: median(each.per_s for each in some) for who, some in found.items() if some}
     report.add(
         f"vectorized, {unit}, median",
         rates["vectorized"],
@@ -229,7 +219,7 @@ def _conclude(
     for kind in sorted({kind for each in found["vectorized"] for kind in each.cpu_ns_by_kind}):
         costs = [each.cpu_ns_by_kind.get(kind, 0.0) for each in found["vectorized"]]
         report.add(f"vectorized: CPU of {kind} per {unit[:-1]}", median(costs), "ns")
-    report.notes.append(f"{args.rounds} rounds, latency {args.latency}")
+    report.notes.append(f"{args.rounds} rounds, {args.host} host")
 
 
 if __name__ == "__main__":

@@ -35,17 +35,15 @@ def main() -> int:
     lines: list[float] = []
     with loads.scratch(args.scratch) as folder, runs.spark(folder) as session:
         for number in range(args.rounds):
-            batches = _round(
-                session, folder / f"checkpoint-{number}" if args.durable else None, args
-            )
-            words += [batch.outputs / batch.seconds for batch in batches]
-            lines += [batch.events / batch.seconds for batch in batches]
+            root = folder / f"checkpoint-{number}" if args.durable else None
+            steady = _round(session, root, args.words)
+            words.append(steady.outputs / steady.seconds)
+            lines.append(steady.events / steady.seconds)
             print(f"round {number + 1}: {median(words):,.0f} words/s", flush=True)
     report.add("words, each with an output; median", median(words), "words/s", at_least=RATE_WANTED)
     report.add("lines, median", median(lines), "lines/s")
     report.notes.append(
-        f"{args.rounds} rounds, {len(words)} steady batches, "
-        f"{'with' if args.durable else 'without'} a checkpoint"
+        f"{args.rounds} rounds, {'with' if args.durable else 'without'} a checkpoint"
     )
     return report.finish(args.json)
 
@@ -56,33 +54,27 @@ def _options() -> argparse.Namespace:
         "--words", type=int, default=8_000_000, help="per round (default %(default)d)"
     )
     parser.add_argument("--rounds", type=int, default=3, help="default %(default)d")
-    parser.add_argument(
-        "--batch-time", type=float, default=1.0, help="as of `wallaroo run` (default %(default)g s)"
-    )
     parser.add_argument("--durable", action="store_true", help="with a checkpoint")
     return parser.parse_args()
 
 
-def _round(
-    session: SparkSession, checkpoint: Path | None, args: argparse.Namespace
-) -> list[runs.Batch]:
-    """The steady batches of one run."""
+def _round(session: SparkSession, checkpoint: Path | None, words: int) -> runs.Batch:
+    """The steady batches of one run, together."""
     text = (loads.EXAMPLES / "word_count" / "bill_of_rights.txt").read_bytes()
     lines = [line for line in text.split(b"\n") if line]
     frames = loads.Frames.of_payloads(lines * REPEATS)
-    events = args.words * len(lines) // len(text.split())
+    events = words * len(lines) // len(text.split())
     with loads.receiver() as port:
         run = runs.new_run(
             _application(port),
             session,
             checkpoint,
-            batch_time_s=args.batch_time,
             backlog_bytes_max=runs.ANY_BACKLOG,
         )
         loads.fill_spool(run.root, SOURCE, frames, events)
         with runs.started(run):
             batches = runs.follow(run, runs.until_done(events))
-    return runs.steady(batches, args.batch_time)
+    return runs.steady(batches)
 
 
 def _application(out_port: int) -> Any:

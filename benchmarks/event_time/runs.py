@@ -62,7 +62,7 @@ def main() -> int:
                 measured.append(_bytewax(args.bytewax, count, args.events))
             for (kind, host), found in costs.items():
                 root = folder / f"{number}-{host}-{kind.replace(' ', '-')}"
-                found.append(_measured(session, kind, frames, root, host, args.batch_time))
+                found.append(_measured(session, kind, frames, root, host))
                 _say(kind, host, found[-1], bare[-1])
     loop_us = median(bare)
     report.add("bare loop: CPU per event", loop_us, "us")
@@ -86,12 +86,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--events", type=int, default=3_000_000, help="per run (default %(default)d)"
     )
-    parser.add_argument("--hosts", nargs="+", choices=list(HOSTS), default=("micro-batch",))
+    parser.add_argument("--hosts", nargs="+", choices=list(HOSTS), default=("resident",))
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     peers.add_options(parser, "bytewax")
-    parser.add_argument(
-        "--batch-time", type=float, default=1.0, help="as of `wallaroo run` (default %(default)g s)"
-    )
     return parser.parse_args()
 
 
@@ -114,7 +111,6 @@ def _measured(
     frames: loads.Frames,
     root: Path,
     host: str,
-    batch_time_s: float,
 ) -> Cost:
     """Drain a full spool, or, of a join, two with the same events."""
     from readings import AS_OF, application_of
@@ -126,7 +122,6 @@ def _measured(
             session,
             root,
             InProcessHost(TASKS) if host == IN_PROCESS else None,
-            batch_time_s=batch_time_s,
             backlog_bytes_max=runs.ANY_BACKLOG,
             latency=HOSTS[host],
         )

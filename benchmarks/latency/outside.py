@@ -115,11 +115,11 @@ def _options() -> argparse.Namespace:
     parser = options(__doc__)
     add = parser.add_argument
     add("--rates", type=numbers_in, default=[100, 5000])
-    add("--hosts", type=parts_of, default=["low", "normal"])
+    add("--hosts", type=parts_of, default=["50", "low", "normal"])
     add("--seconds", type=float, default=15.0, help="measured, each (default %(default)g)")
     add("--warm-up", type=float, default=4.0, help="seconds before (default %(default)g)")
     add("--workers", type=int, default=0, help="of a cluster (default: local[*])")
-    add("--rounds", type=int, default=2, help="of both hosts in turn (default %(default)d)")
+    add("--rounds", type=int, default=2, help="of all hosts in turn (default %(default)d)")
     return parser.parse_args()
 
 

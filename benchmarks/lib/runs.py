@@ -5,6 +5,7 @@ Where it runs: the benchmark's process, which is the driver.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from wallaroo.monitoring.metrics.status import RunStatus
 from wallaroo.options import RunOptions
 from wallaroo.runtime.host import Host
 from wallaroo.runtime.lifecycle.run import Run
+from wallaroo.spark.jvm.preflight import with_host
 from wallaroo.spark.jvm.settings import BOTH_COMPILERS, DRIVER_OPTIONS
 from wallaroo.spark.micro_batch import host
 from wallaroo.spark.session.host_session import open_context, session_in
@@ -29,8 +31,7 @@ from wallaroo.state.checkpoint import open_checkpoint
 POLL_S = 0.01  # a batch's end is known this exactly; the errors of neighbours cancel out
 STILL_S_MAX = 120.0  # without any batch
 STOP_S_MAX = 60.0
-# of the target batch time: from the first such batch on, the bound on batches is where it belongs
-FULL = 0.75
+WARM_UP = 0.4  # of the events: the JVM has compiled by then, and batches are as large as they get
 DRIVER_MEMORY = "2g"
 AS_SPARK_ITSELF = (DRIVER_OPTIONS, BOTH_COMPILERS)  # if the JVM does the work
 ANY_BACKLOG = 1 << 40  # a spool that was filled before the run is not a sender to be slowed down
@@ -88,13 +89,13 @@ def new_run(
     **changes: Any,
 ) -> Run:
     """A run that has not started, whose checkpoint folder is laid out, so that its spool may be
-    filled.
+    filled. Its host is the one that `wallaroo run` chooses, unless ``changes`` name another.
     """
     options = RunOptions(
         checkpoint=checkpoint, log_level="error", module_paths=module_folders(), **changes
     )
     if own_host is None:
-        run = host.new_run(application, options, session)
+        run = host.new_run(application, with_host(options, session), session)
     else:
         run = Run(application, options, own_host)
     open_checkpoint(run.root, checkpoint is not None).release()
@@ -145,18 +146,19 @@ def follow(run: Run, is_done: Callable[[RunStatus], bool], poll_s: float = POLL_
         time.sleep(poll_s)
 
 
-def steady(batches: list[Batch], batch_time_s: float) -> list[Batch]:
-    """The batches behind the warm-up: it ends with the first one that took about the target time.
-    The partial last one is out.
-    """
-    for number, batch in enumerate(batches):
-        if batch.seconds >= FULL * batch_time_s:
-            kept = batches[number + 1 : -1]
-            if len(kept) >= 2:
-                return kept
-            break
-    raise BenchmarkError(
-        f"only {len(batches)} batches, too few of them behind the warm-up: ask for more events."
+def steady(batches: list[Batch]) -> Batch:
+    """All batches behind the warm-up together, without the partial last one."""
+    warm_up = WARM_UP * sum(batch.events for batch in batches)
+    done = itertools.accumulate(batch.events for batch in batches)
+    kept = [batch for batch, end in zip(batches[:-1], done, strict=False) if end > warm_up]
+    if not kept:
+        raise BenchmarkError(
+            f"only {len(batches)} batches, none of them behind the warm-up: ask for more events."
+        )
+    return Batch(
+        sum(batch.events for batch in kept),
+        sum(batch.outputs for batch in kept),
+        sum(batch.seconds for batch in kept),
     )
 
 

@@ -45,10 +45,10 @@ def test_a_batch_costs_what_few_tasks_cost_and_what_more_add() -> None:
     overhead = Overhead(
         Model((0.1, 0.0, 0.0, 0.0)), 2, Model((0.0, 0.0, 0.001, 0.0)), Model((0.0, 0.0, 0.0, 0.002))
     )
-    # then: nothing more with 2 tasks; with 12 ten more in the driver, and ten more to inform in
-    # each task
-    assert overhead(2, 1) == pytest.approx(0.1)
-    assert overhead(12, 1) == pytest.approx(0.1 + 0.01 + 0.02)
+    # then, with two levels: nothing more with 2 tasks; with 12 ten more in the driver for each
+    # level, and ten more to inform in each task
+    assert overhead(2, 2) == pytest.approx(0.1)
+    assert overhead(12, 2) == pytest.approx(0.1 + 0.02 + 0.02)
 
 
 def test_more_cores_are_worth_it_until_the_driver_takes_half_of_what_one_adds() -> None:
