@@ -8,7 +8,7 @@ Where it runs: everywhere.
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_right, insort
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
@@ -391,7 +391,7 @@ class Best:
 @wallaroo.state_computation_multi(name="ten best", state=Best)
 def ten_best(bid: Bid, best: Best) -> list[tuple[Any, ...]]:
     top = best.bids
-    rank = sum(other.price >= bid.price for other in top)  # among equal ones the first is first
+    rank = bisect_right(top, -bid.price, key=lambda b: -b.price)  # the first of equals stays first
     if rank == 10:
         return []
     top.insert(rank, bid)
