@@ -9,7 +9,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -137,13 +137,16 @@ class Quiet:
         )
 
 
-@pytest.fixture
-def quiet(tmp_path: Path, eventually: Eventually) -> Iterator[Quiet]:
+@contextmanager
+def quiet_run(
+    tmp_path: Path, eventually: Eventually, workers: int, cores: int, *options: str
+) -> Iterator[Quiet]:
+    """Run the application on a cluster, with a task for each of two cores."""
     (port,) = free_ports(1)
     code = APPLICATION.replace("PORT", str(port)).replace("OUT", str(tmp_path / "out"))
     (tmp_path / "application.py").write_text(code)
     with ExitStack() as stack:
-        cluster = stack.enter_context(LocalCluster.start(tmp_path / "cluster", workers=1, cores=2))
+        cluster = stack.enter_context(LocalCluster.start(tmp_path / "cluster", workers, cores))
         log = stack.enter_context((tmp_path / "log").open("wb"))
         process = subprocess.Popen(
             [
@@ -151,6 +154,7 @@ def quiet(tmp_path: Path, eventually: Eventually) -> Iterator[Quiet]:
                 *("--master", cluster.url, "--host", "resident", "--tasks", "2", "--no-live"),
                 *("--checkpoint", str(tmp_path / "checkpoint")),
                 *("--conf", "spark.executor.memory=512m"),
+                *options,
             ],
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -159,6 +163,12 @@ def quiet(tmp_path: Path, eventually: Eventually) -> Iterator[Quiet]:
         stack.callback(process.wait)
         stack.callback(process.terminate)
         yield Quiet(process, cluster, tmp_path, port, eventually)
+
+
+@pytest.fixture
+def quiet(tmp_path: Path, eventually: Eventually) -> Iterator[Quiet]:
+    with quiet_run(tmp_path, eventually, 1, 2) as run:
+        yield run
 
 
 def test_a_killed_worker_of_a_resident_cluster_is_reported_while_no_events_flow(

@@ -210,13 +210,13 @@ def restart_command(options: argparse.Namespace) -> None:
 
 def status_command(options: argparse.Namespace) -> None:
     """Show master, workers and applications."""
-    status = LocalCluster.attach(options.dir).status()
+    cluster = LocalCluster.attach(options.dir)
+    status = cluster.status()
     if options.json:
         print(json.dumps(asdict(status), indent=2))
         return
-    applications = ", ".join(status.applications) or "none"
     print(f"master        {status.url}, {status.state}, pid {status.pid}, {status.page}")
-    print(f"applications  {applications}")
+    print(f"applications  {_applications(status, cluster.folder)}")
     print(f"folder        {status.folder}\n")
     rows = (
         (
@@ -268,7 +268,17 @@ def _say_if_hosts_are_shared(status: ClusterStatus) -> None:
         )
 
 
+def _applications(status: ClusterStatus, folder: Path) -> str:
+    if status.applications is not None:
+        return ", ".join(status.applications) or "none"
+    if status.state == "dead":
+        return f"unknown: the master is dead. {command('restart-master', folder)} starts it again"
+    return "unknown: the master does not answer"
+
+
 def _executors(worker: ClusterWorker) -> str:
+    if worker.executors is None:
+        return "unknown"
     return (
         ", ".join(
             f"{executor.application} ({executor.memory_mb} MiB)" for executor in worker.executors

@@ -5,6 +5,7 @@ itself.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,32 @@ def test_status_is_a_table_or_json(commanded: list[Any], capsys: Any) -> None:
     ]
     assert main(["cluster", "status", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["workers"][1]["state"] == "dead"
+
+
+@pytest.mark.parametrize(
+    ("state", "applications"),
+    [
+        ("dead", "unknown: the master is dead. `wallaroo cluster restart-master --dir /c` starts"),
+        ("silent", "unknown: the master does not answer"),
+    ],
+)
+def test_what_only_a_master_knows_that_does_not_answer_is_unknown(
+    commanded: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Any,
+    state: str,
+    applications: str,
+) -> None:
+    worker = replace(STATUS.workers[0], state="unknown", executors=None)
+    unknown = replace(STATUS, state=state, workers=(worker,), applications=None)
+    monkeypatch.setattr(command.LocalCluster, "status", lambda self: unknown)
+    assert main(["cluster", "status", "--dir", "/c"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith(f"applications  {applications}")
+    assert " ".join(lines[-1].split()) == "worker-1 127.0.0.2 1 1g unknown unknown 12"
+    assert main(["cluster", "status", "--dir", "/c", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["applications"], shown["workers"][0]["executors"]) == (None, None)
 
 
 def test_remove_worker_says_how_it_left(commanded: list[Any], capsys: Any) -> None:

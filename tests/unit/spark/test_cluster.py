@@ -227,6 +227,62 @@ def test_a_host_that_comes_later_and_failed_at_a_task_is_excluded_before_the_nex
     assert again.hosts == ("a", "b")
 
 
+@pytest.fixture
+def probes(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> dict[str, Exception]:
+    """Errors of the probes of hosts; both executors stay."""
+    here = {name: ExecutorHost(name, (name,), 1) for name in ("a", "b")}
+    monkeypatch.setattr(module, "executors_of", lambda _: here)
+    settings = SimpleNamespace(set=lambda name, value: None)
+    monkeypatch.setattr(cluster._excluded, "_settings", settings)
+    errors: dict[str, Exception] = {}
+
+    def ask(seen: ExecutorHost) -> HostProbe:
+        if seen.host in errors:
+            raise errors[seen.host]
+        return HostProbe(f"worker-{seen.host}", seen.host)
+
+    monkeypatch.setattr(cluster._prober, "ask", ask)
+    return errors
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (PeerError("it cannot use its folder /x."), "it cannot use its folder /x."),
+        (PythonException("Traceback\nOSError: No space left"), "OSError: No space left"),
+    ],
+)
+def test_a_member_that_fails_its_probe_is_excluded_by_name_until_it_passes(
+    cluster: Cluster,
+    probes: dict[str, Exception],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+    reason: str,
+) -> None:
+    probes["a"] = error
+    assert str(cluster.exclude_unfit()) == f"worker-a (a) cannot take part: {reason}"
+    assert caplog.messages == [f"worker-a (a) cannot take part: {reason}"]
+    assert [member.host for member in cluster.members] == ["b"]
+    layout: Any = cluster.layout(2)
+    assert layout.hosts == ("b", "b")
+
+    monkeypatch.setattr(cluster._excluded, "may_join", lambda host: True)
+    cluster.ask_others()
+    assert len(caplog.messages) == 1, "the same reason is reported once"
+    probes.clear()
+    cluster.ask_others()
+    assert [member.host for member in cluster.members] == ["a", "b"]
+
+
+def test_members_that_pass_their_probes_stay(
+    cluster: Cluster, probes: dict[str, Exception], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert cluster.exclude_unfit() is None
+    assert [member.host for member in cluster.members] == ["a", "b"]
+    assert caplog.messages == []
+
+
 def test_copies_are_kept_as_long_as_a_generation_of_tasks(cluster: Cluster) -> None:
     object.__setattr__(cluster._place, "has_replicas", True)
     layout: Any = cluster.layout(2)

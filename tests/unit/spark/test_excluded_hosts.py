@@ -44,6 +44,19 @@ def test_tasks_wait_for_their_own_hosts_while_some_host_is_refused(
     assert settings[WAIT] == "100ms"
 
 
+def test_tasks_wait_for_their_own_hosts_while_members_are_probed(
+    context: Any, settings: Settings
+) -> None:
+    """A failed attempt would run elsewhere, where it succeeds and says nothing of its host."""
+    excluded = ExcludedHosts(context)
+    with excluded.patient():
+        assert settings[WAIT] == WAIT_PATIENT
+        excluded.add("a", "no folder")
+    assert settings[WAIT] == WAIT_PATIENT
+    excluded.drop("a")
+    assert settings[WAIT] == "100ms"
+
+
 def test_a_reason_is_news_once(context: Any) -> None:
     refused = ExcludedHosts(context)
     added = [refused.add("a", why) for why in ("no library", "no library", "no checkpoint")]

@@ -168,12 +168,15 @@ class Deployment:
         """Return this host's view folder; not in a checkpoint that hosts share."""
         if self.view_root:
             return Path(self.view_root)
-        base = os.environ.get(VIEW_DIR)
-        if not base:
-            base = os.path.join(tempfile.gettempdir(), f"wallaroo-views-{os.getuid()}")
-            make_private(Path(base))
+        named = os.environ.get(VIEW_DIR)
+        base = Path(named or os.path.join(tempfile.gettempdir(), f"wallaroo-views-{os.getuid()}"))
         view = self.view or self.checkpoint_id
-        return use_view(Path(base), worker_name().replace("/", "_"), view)
+        try:
+            if not named:
+                make_private(base)
+            return use_view(base, worker_name().replace("/", "_"), view)
+        except OSError as error:
+            raise no_view(base, error) from error
 
 
 # variables in a worker's environment: its name, and the folder for its views
@@ -205,6 +208,15 @@ def executor_host(proc: Path = Path("/proc")) -> str:
         return words[words.index("--hostname") + 1]
     except (OSError, StopIteration, ValueError, IndexError):
         return ""
+
+
+def no_view(folder: Path, error: OSError) -> PeerError:
+    """Return the error of a host that cannot use its folder for views."""
+    return PeerError(
+        f"host '{worker_name()}' cannot use its folder for views "
+        f"({error.filename or folder}: {error.strerror}). Make it usable there, or name "
+        f"another folder by {VIEW_DIR} in the environment of executors."
+    )
 
 
 @dataclass(frozen=True, slots=True)

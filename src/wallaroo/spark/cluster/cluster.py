@@ -8,7 +8,8 @@ will own, while batches continue elsewhere; only then is it a member, and the ne
 layout with it.  A host that has left is not a member from the next batch on.  With a local master
 there is nothing to place: ``layout`` is None.
 
-A host that cannot take part (no checkpoint, no library) is excluded, and probed again at intervals.
+A host that cannot take part (no checkpoint, no library, no folder for its files) is excluded, and
+probed again at intervals.  So is a member that fails its probe after a batch failed there.
 If Spark sends it a task nevertheless, the batch is rerun.
 """
 
@@ -26,14 +27,14 @@ from pyspark import SparkContext
 
 from wallaroo.engine.blocks.keys import groups_of_task
 from wallaroo.engine.report import TaskReport
-from wallaroo.errors import WallarooError
+from wallaroo.errors import PeerError, WallarooError
 from wallaroo.monitoring.metrics.status import WorkerStatus
 from wallaroo.processes.killed_workers import as_task, note_idle_deaths
 from wallaroo.runtime.placement import Member, Replicas, replicas, spread, tasks_for
 from wallaroo.runtime.rebalance import Move
 from wallaroo.runtime.tasks.job import BatchJob, Deployment, worker_name
 from wallaroo.spark.cluster.excluded_hosts import ExcludedHosts
-from wallaroo.spark.cluster.joining_hosts import HostProbe, Prober, WarmUpResult, cannot_join, warm
+from wallaroo.spark.cluster.joining_hosts import HostProbe, Prober, WarmUpResult, warm
 from wallaroo.spark.cluster.layout import Layout, Layouts, located
 from wallaroo.spark.cluster.membership import ExecutorHost, Membership, executors_of
 from wallaroo.spark.session.shuffles import ShuffleCleaner
@@ -291,6 +292,28 @@ class Cluster:
         with self._lock:
             self._layouts.retire_all()
 
+    def exclude_unfit(self) -> WallarooError | None:
+        """Probe the members; exclude those that fail, and return why the first of them does."""
+        failures: dict[str, WallarooError] = {}
+        with self._excluded.patient():
+            for seen, answer in self._prober.ask_all(list(self._membership.seen.values())):
+                try:
+                    answer()
+                except WallarooError as known:
+                    failures[seen.host] = known
+                except TASK_FAILED as failed:
+                    failures[seen.host] = PeerError(reason_of(failed))
+        self.look_now()  # which drops those that have left meanwhile
+        errors = [
+            self._exclude(member.host, failures[member.host], f"{member.worker} ({member.host})")
+            for member in self.members
+            if member.host in failures
+        ]
+        with self._lock:
+            self._membership.drop(failures)
+            self._layouts.retire_all()
+        return errors[0] if errors else None
+
     def _others(self, seen: Mapping[str, ExecutorHost]) -> list[ExecutorHost]:
         """Return the hosts that are not members and may be asked."""
         return [
@@ -324,10 +347,14 @@ class Cluster:
         except WallarooError as known:
             error = known
         except TASK_FAILED as failed:
-            error = cannot_join(seen, reason_of(failed))
+            error = PeerError(reason_of(failed))
         else:
             return None
-        if self._excluded.add(seen.host, str(error)):
+        return self._exclude(seen.host, error, f"worker {seen.host}")
+
+    def _exclude(self, host: str, why: WallarooError, name: str) -> WallarooError:
+        error = PeerError(f"{name} cannot take part: {why}")
+        if self._excluded.add(host, str(why)):
             _log.warning(str(error))
         return error
 

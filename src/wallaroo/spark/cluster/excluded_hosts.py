@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Container
+from collections.abc import Container, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pyspark import SparkContext
@@ -40,6 +41,21 @@ class ExcludedHosts:
         self._lock = threading.Lock()
         self._by_host: dict[str, Exclusion] = {}
         self._is_patient = False
+        self._is_asking = False
+
+    @contextmanager
+    def patient(self) -> Iterator[None]:
+        """Have tasks wait for their own hosts meanwhile: a probe that fails stays where it is."""
+        self._ask(True)
+        try:
+            yield
+        finally:
+            self._ask(False)
+
+    def _ask(self, is_asking: bool) -> None:
+        with self._lock:
+            self._is_asking = is_asking
+            self._set_locality_wait()
 
     def add(self, host: str, why: str) -> bool:
         """Exclude a host for a while; return whether to report that."""
@@ -69,7 +85,7 @@ class ExcludedHosts:
             self._set_locality_wait()
 
     def _set_locality_wait(self) -> None:
-        is_patient = bool(self._by_host)
+        is_patient = bool(self._by_host) or self._is_asking
         if is_patient != self._is_patient:
             self._settings.set(WAIT, WAIT_PATIENT if is_patient else self._usual)
             self._is_patient = is_patient

@@ -6,6 +6,8 @@ Where it runs: worker.  Only values leave this module, as in ``runtime.tasks.tas
 from __future__ import annotations
 
 import json
+import mmap
+import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -19,10 +21,17 @@ from pyspark import SparkContext
 
 from wallaroo.errors import PeerError, WallarooError
 from wallaroo.processes.killed_workers import as_task
-from wallaroo.runtime.tasks.job import BatchJob, Deployment, executor_host, plan_of, worker_name
+from wallaroo.runtime.tasks.job import (
+    BatchJob,
+    Deployment,
+    executor_host,
+    no_view,
+    plan_of,
+    worker_name,
+)
 from wallaroo.runtime.tasks.task import state_from_view, unexpected
 from wallaroo.spark.cluster.layout import located
-from wallaroo.spark.cluster.membership import ExecutorHost
+from wallaroo.spark.cluster.membership import ExecutorHost, executors_of
 from wallaroo.spark.session.spark_errors import jvm_gone
 from wallaroo.state.log.layout import FORMAT
 from wallaroo.state.log.storage import LocalStorage
@@ -54,6 +63,7 @@ def probe(deployment: Deployment, index: int, rows: Iterable[Any]) -> Iterator[H
     try:
         plan_of(deployment)
         _see_checkpoint(deployment)
+        _write_view(deployment)
     except Exception as caught:  # noqa: BLE001  # the worker's error boundary
         error = _as_wallaroo_error(caught)
     yield HostProbe(worker_name(), executor_host(), error)
@@ -99,6 +109,15 @@ def _see_checkpoint(deployment: Deployment) -> None:
         )
 
 
+def _write_view(deployment: Deployment) -> None:
+    folder = deployment.view_folder()
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(mmap.PAGESIZE))
+    except OSError as error:
+        raise no_view(folder, error) from error
+
+
 PROBES = 16  # hosts probed at once, when a run starts
 PROBE_S = 60.0  # for a host until Spark sends it its first task
 LOOK_S = 0.5  # between two tries
@@ -132,10 +151,10 @@ class Prober:
             answer = answers[0]
             if answer.host in ("", seen.host):
                 if answer.error is not None:
-                    raise cannot_join(seen, answer.error)
+                    raise answer.error
                 return answer
-            if time.monotonic() > until:
-                raise PeerError(f"worker {seen.host} takes no task")
+            if time.monotonic() > until or seen.host not in executors_of(self._context):
+                raise PeerError("it takes no task")
             # it ran elsewhere: Spark lists the host, but its executor is not up yet
             time.sleep(LOOK_S)
 
@@ -159,8 +178,3 @@ class Prober:
         """Cancel the probes that have not begun, without waiting."""
         self._joining.shutdown(wait=False, cancel_futures=True)
         self._probing.shutdown(wait=False, cancel_futures=True)
-
-
-def cannot_join(seen: ExecutorHost, why: object) -> PeerError:
-    """Return the log entry for a host that cannot join."""
-    return PeerError(f"worker {seen.host} cannot take part: {why}")

@@ -18,7 +18,7 @@ class ClusterWorker:
     memory: str
     pid: int
     state: str  # "alive", "decommissioned", "unknown" (to the Master), "dead" (no process)
-    executors: tuple[Executor, ...]
+    executors: tuple[Executor, ...] | None  # None: unknown, no daemon answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class ClusterStatus:
     pid: int  # the Master's
     state: str  # the Master's: "alive", "recovering", "silent" (runs and does not answer), "dead"
     workers: tuple[ClusterWorker, ...]
-    applications: tuple[str, ...]  # those that the Master knows
+    applications: tuple[str, ...] | None  # those that the Master knows; None: it does not answer
 
 
 def look(folder: Path, record: ClusterRecord) -> ClusterStatus:
@@ -44,13 +44,13 @@ def look(folder: Path, record: ClusterRecord) -> ClusterStatus:
         pid=record.master.pid if record.master else 0,
         state=state,
         workers=tuple(_worker_status(worker, view, record.secret) for worker in record.workers),
-        applications=view.applications if view else (),
+        applications=view.applications if view else None,
     )
 
 
 def _worker_status(worker: WorkerRecord, view: MasterView | None, secret: str) -> ClusterWorker:
     state = "dead"
-    executors = None
+    executors: tuple[Executor, ...] | None = ()
     if is_running(worker.process):
         known = view.worker(worker.name) if view else None
         state = known.state.lower() if known else "unknown"
@@ -62,5 +62,5 @@ def _worker_status(worker: WorkerRecord, view: MasterView | None, secret: str) -
         worker.memory,
         worker.process.pid,
         state,
-        tuple(executors or ()),
+        executors,
     )

@@ -15,7 +15,7 @@ from wallaroo.runtime.tasks.job import BatchJob
 from wallaroo.spark.cluster.cluster import Cluster
 from wallaroo.spark.resident.job import ResidentJob
 from wallaroo.spark.session.host_session import HostSession
-from wallaroo.spark.session.spark_errors import loss_of
+from wallaroo.spark.session.spark_errors import loss_of, reason_of
 
 _log = logging.getLogger("wallaroo.run")
 # lost tasks, within these seconds
@@ -61,6 +61,7 @@ class Generations:
         self._is_over = is_over
         self._losses = Losses(LOSSES_MAX, LOSSES_S)
         self._number = 0  # the number of generations so far
+        self.cause = ""  # the reason for which Spark ended the last lost tasks' job, if it did
         self._current: _Generation | None = None
 
     @property
@@ -105,19 +106,25 @@ class Generations:
 
     def lose(self, batch: int, error: LostTaskError) -> None:
         """End a generation that lost a task.  Raises PeerError if no other one should begin."""
+        current = self._current
         self.end()
+        failure = current.job.error if current is not None else None
+        self.cause = reason_of(failure) if failure is not None else ""
         if self._is_over():
             raise CancelledBatchError(f"batch {batch} was cancelled") from error
         if (loss := loss_of(self._session.context)) is not None:
             raise loss from error
         if not self._losses.note():
+            why = f"Spark's reason: {self.cause.rstrip('.')}. " if self.cause else ""
             raise PeerError(
                 f"worker processes ended more than {LOSSES_MAX} times within {LOSSES_S:.0f} s. "
-                "What was committed stays: run again to continue from there."
+                f"{why}What was committed stays: run again to continue from there."
             )
         _log.warning("batch %d is run again: %s", batch, self._why())
 
     def _why(self) -> str:
+        if self.cause:
+            return f"Spark ended its tasks: {self.cause}"
         if self._cluster.is_local:
             return "a worker process has ended"
         return "a worker process has ended, or its host has gone"

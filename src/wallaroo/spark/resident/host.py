@@ -19,7 +19,7 @@ from typing import TypeVar
 from pyspark.sql import SparkSession
 
 from wallaroo.engine.report import TaskReport
-from wallaroo.errors import PeerError, WallarooError
+from wallaroo.errors import InternalError, PeerError, WallarooError
 from wallaroo.monitoring.metrics.status import WorkerStatus
 from wallaroo.network.tls import TLS
 from wallaroo.network.tls_sockets import pem_of
@@ -111,22 +111,38 @@ class ResidentHost(SparkHost[EpochWork]):
                     shutil.rmtree(job.deployment.view_folder(), ignore_errors=True)
             else:
                 failed = work.cluster.failure_on_non_member(reports)
-                if not failed:
+                if failed:
+                    _log.warning(
+                        "batch %d is run again, a task ran where it cannot: %s", job.batch, failed
+                    )
+                    work.generations.end()
+                    work.cluster.ask_others()
+                elif not self._exclude_failed(reports):
                     return reports
-                _log.warning(
-                    "batch %d is run again, a task ran where it cannot: %s", job.batch, failed
-                )
                 work.batches.abort(job.batch, reports)
-                work.generations.end()
-                work.cluster.ask_others()
             if work.cluster.tasks_max() != job.tasks:
                 raise _OtherCountError
-        raise crashed(job.batch, attempts)
+        raise crashed(job.batch, attempts, work.generations.cause)
 
     def _lose(self, job: BatchJob, error: LostTaskError) -> None:
-        self._working.generations.lose(job.batch, error)
-        if not self.is_local:
-            self._working.cluster.look_now()
+        work = self._working
+        work.generations.lose(job.batch, error)
+        if self.is_local:
+            return
+        work.cluster.look_now()
+        # probes delay the next tasks, and a killed process says nothing about its host
+        unfit = work.cluster.exclude_unfit() if work.generations.cause else None
+        if unfit is not None and work.cluster.is_empty:
+            raise unfit
+
+    def _exclude_failed(self, reports: Sequence[TaskReport]) -> bool:
+        """Exclude hosts at fault for errors in reports; return whether others can continue."""
+        errors = (report.error for report in reports)
+        if self.is_local or not any(isinstance(one, PeerError | InternalError) for one in errors):
+            return False
+        work = self._working
+        work.generations.end()  # probes need its cores
+        return work.cluster.exclude_unfit() is not None and not work.cluster.is_empty
 
     def _tasks_there(self, count: int) -> ResidentTasks:
         work = self._working

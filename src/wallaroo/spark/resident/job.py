@@ -46,6 +46,7 @@ class ResidentJob:
     ):
         self._context = context
         self._error: BaseException | None = None
+        self._is_cancelled = False
         rows = layout.base(count) if layout else context.parallelize(range(count), count)
         self._tasks = rows.mapPartitionsWithIndex(partial(as_task, partial(_stay, endpoint)))
         self._thread = threading.Thread(target=self._run, name="wallaroo-tasks", daemon=True)
@@ -65,10 +66,11 @@ class ResidentJob:
 
     @property
     def error(self) -> BaseException | None:
-        """Return the error with which Spark ended the job; None if the tasks ended by choice."""
-        return self._error
+        """Return the error with which Spark ended the job; None if it ended by choice."""
+        return None if self._is_cancelled else self._error
 
     def cancel(self) -> None:
+        self._is_cancelled = True
         with contextlib.suppress(*GONE):
             self._context.cancelJobGroup(GROUP)
 

@@ -41,6 +41,12 @@ _VERSIONS = re.compile(
 )
 _NO_PYTHON = re.compile(r'Cannot run program "([^"]+)"')
 _CAUSE = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
+_LAST_FAILURE = re.compile(r"most recent failure: .*? executor \w+\): (?:\w+\.)*(\w+: .+)")
+# in which the JVM of an executor stores blocks
+_FOLDER = re.compile(r"^\w*(?:File|AccessDenied)\w*Exception: (/.*?/blockmgr-[^/]+|/.*)")
+# only the working folder has no name in such an error
+_NO_WORKING_FOLDER = re.compile(r"^FileNotFoundError: .*No such file or directory$", re.MULTILINE)
+RESTORE = "Restore it, or restart Spark's worker there."
 
 
 def text_of(error: BaseException) -> str:
@@ -74,16 +80,25 @@ def reason_of(error: BaseException) -> str:
             f"it has no program {match[1]}. Name its Python with the environment variable "
             f"PYSPARK_PYTHON."
         )
+    if _NO_WORKING_FOLDER.search(text):
+        return f"the working folder of its Spark executor was removed. {RESTORE}"
+    if match := _LAST_FAILURE.search(text):
+        folder = _FOLDER.match(match[1])
+        return f"it cannot use its folder {folder[1]}. {RESTORE}" if folder else match[1][:500]
     causes = _CAUSE.findall(text)
     return (
         f"{causes[-1][0]}: {causes[-1][1]}"[:500] if causes else text.strip().split("\n")[0][:500]
     )
 
 
-def crashed(batch: int, times: int) -> PeerError:
-    """Return the error of a batch whose worker processes ended at each attempt."""
+def crashed(batch: int, times: int, cause: str = "") -> PeerError:
+    """Return the error of a batch whose worker processes ended at each attempt.
+
+    ``cause`` is Spark's reason, if it has one.
+    """
+    why = f"Spark's reason: {cause.rstrip('.')}" if cause else ENDED_BY
     return PeerError(
-        f"batch {batch} ended its worker processes {times} times. {ENDED_BY}. What was committed "
+        f"batch {batch} ended its worker processes {times} times. {why}. What was committed "
         "stays: run again to continue from there."
     )
 

@@ -25,6 +25,7 @@ class ProcessJob:
     """In place of a ``ResidentJob``; ``all`` has every one."""
 
     all: list[ProcessJob]
+    error = None
 
     def __init__(self, context: Any, endpoint: DriverEndpoint, count: int, layout: None):
         start = multiprocessing.get_context("spawn").Process

@@ -194,7 +194,9 @@ def test_a_killed_master_is_started_again_and_finds_workers_and_application(
 ) -> None:
     url = cluster.url
     cluster.kill_master()
-    assert cluster.status().state == "dead"
+    status = json.loads(command("status", "--json", folder=cluster.folder).stdout)
+    assert (status["state"], status["applications"]) == ("dead", None)
+    assert status["workers"][0]["executors"] is None
     assert probe.workers() == {"worker-1"}
     with pytest.raises(PeerError, match=r"The master is dead. `wallaroo cluster restart-master"):
         cluster.add_worker()

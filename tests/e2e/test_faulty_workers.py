@@ -1,0 +1,71 @@
+"""Workers of a resident cluster that are there and cannot go on."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.test_quiet_deaths import Eventually, Quiet, quiet_run
+
+pytestmark = [pytest.mark.spark, pytest.mark.long]
+
+
+@pytest.fixture
+def pair(tmp_path: Path, eventually: Eventually) -> Iterator[Quiet]:
+    """A run on two workers, whose views are in the folder ``views``."""
+    views = f"spark.executorEnv.WALLAROO_VIEW_DIR={tmp_path / 'views'}"
+    options = ("--min-workers", "2", "--conf", views)
+    with quiet_run(tmp_path, eventually, 2, 1, *options) as run:
+        run.process_a_round()
+        yield run
+
+
+def names(run: Quiet) -> list[str]:
+    """Return the workers that take part."""
+    return [worker["name"] for worker in run.status()["workers"]]
+
+
+def lose_folder(
+    run: Quiet, eventually: Eventually, reason: str, repair: Callable[[], None]
+) -> None:
+    """See a worker that lost a folder excluded at its next start, and return after ``repair``."""
+    holder = run.worker(is_idle=False)
+    assert holder is not None
+    holder.kill()
+    run.process_a_round()
+    assert f"worker-1 (127.0.0.2) cannot take part: {reason}" in run.log
+    assert names(run) == ["worker-2"]
+    repair()
+    eventually(lambda: names(run) == ["worker-1", "worker-2"], "worker-1 is back")
+    run.process_a_round()
+
+
+def test_a_worker_without_a_usable_folder_is_named_and_the_others_go_on_until_it_is_back(
+    pair: Quiet, tmp_path: Path, eventually: Eventually
+) -> None:
+    """Each count is there once, whatever happens."""
+    view = tmp_path / "views" / "worker-1"
+    shutil.rmtree(view)
+    view.write_text("in the way")
+    reason = f"host 'worker-1' cannot use its folder for views ({view}: Not a directory)"
+    lose_folder(pair, eventually, reason, view.unlink)
+
+    local = pair.cluster.folder / "local" / "worker-1"
+    aside = local.rename(local.with_name("aside"))
+    lose_folder(pair, eventually, f"it cannot use its folder {local}/", lambda: move(aside, local))
+
+    shutil.rmtree(pair.cluster.folder / "work" / "worker-1")
+    reason = "the working folder of its Spark executor was removed"
+    lose_folder(pair, eventually, reason, lambda: restart(pair))
+
+
+def move(source: Path, target: Path) -> None:
+    source.rename(target)
+
+
+def restart(run: Quiet) -> None:
+    run.cluster.kill_worker("worker-1")
+    run.cluster.add_worker("worker-1")
