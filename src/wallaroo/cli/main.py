@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import platform
 import signal
@@ -67,6 +68,8 @@ NEED_ALL = ("completion",)
 
 def entry() -> None:
     """Run the command line of this process; the console script's entry point."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a step's name may not be in its encoding
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         try:
             code = main(sys.argv[1:])
@@ -195,7 +198,12 @@ def internal_error_text(error: Exception, arguments: Sequence[str]) -> str:
     )
     try:
         with tempfile.NamedTemporaryFile(
-            "w", prefix="wallaroo-error-", suffix=".txt", delete=False, encoding="utf-8"
+            "w",
+            prefix="wallaroo-error-",
+            suffix=".txt",
+            delete=False,
+            encoding="utf-8",
+            errors="backslashreplace",  # an argument may not be text in the terminal's encoding
         ) as file:
             file.write(report)
     except OSError:

@@ -124,3 +124,16 @@ def test_a_full_disk_is_named() -> None:
     with Path("/dev/full").open("wb") as full:
         said = "wallaroo: error: standard output cannot be written: No space left on device\n"
         assert into(full.fileno(), "--version") == (1, said)
+
+
+def test_what_the_encoding_of_the_output_lacks_is_written_in_escapes(tmp_path: Path) -> None:
+    application = tmp_path / "printing.py"
+    application.write_text(APPLICATION)
+    (tmp_path / "lines").write_text("Größe €\n", encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-c", WALLAROO, "dev", "--once", application, tmp_path / "lines"],
+        capture_output=True,
+        env={**BUFFERED, "PYTHONIOENCODING": "latin-1"},
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, b"Gr\xf6\xdfe \\u20ac\n"), done.stderr
