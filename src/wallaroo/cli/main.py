@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import platform
 import signal
@@ -67,7 +68,15 @@ NEED_ALL = ("completion",)
 
 def entry() -> None:
     """Run the command line of this process; the console script's entry point."""
-    code = main(sys.argv[1:])
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a step's name may not be in its encoding
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        try:
+            code = main(sys.argv[1:])
+        finally:  # at its exit, Python would report an error of buffered text in its own words
+            print(end="", flush=True)
+    except OSError as error:
+        code = _output_failed(error)
     # A Ctrl-C during process exit would replace the known exit code.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.exit(code)
@@ -92,9 +101,8 @@ def run_command(options: argparse.Namespace, arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         _say("wallaroo: interrupted")
         return EXIT_INTERRUPTED
-    except BrokenPipeError:  # `wallaroo graph APP | head`: the reader has exited
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_FAILED
+    except BrokenPipeError as error:
+        return _output_failed(error)
     except WallarooError as error:
         _show_trace_if_asked()
         is_ours = isinstance(error, InternalError)
@@ -107,6 +115,14 @@ def run_command(options: argparse.Namespace, arguments: Sequence[str]) -> int:
         return EXIT_OUR_MISTAKE
     finally:
         console.use_form(plain)
+
+
+def _output_failed(error: OSError) -> int:
+    """Discard all further output; report the error unless the reader of a pipe has exited."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if not isinstance(error, BrokenPipeError):
+        _say(f"wallaroo: error: standard output cannot be written: {error.strerror}")
+    return EXIT_FAILED
 
 
 def _say(text: str) -> None:
@@ -182,7 +198,12 @@ def internal_error_text(error: Exception, arguments: Sequence[str]) -> str:
     )
     try:
         with tempfile.NamedTemporaryFile(
-            "w", prefix="wallaroo-error-", suffix=".txt", delete=False, encoding="utf-8"
+            "w",
+            prefix="wallaroo-error-",
+            suffix=".txt",
+            delete=False,
+            encoding="utf-8",
+            errors="backslashreplace",  # an argument may not be text in the terminal's encoding
         ) as file:
             file.write(report)
     except OSError:

@@ -10,16 +10,13 @@ import argparse
 import sys
 from typing import Any
 
-from rich.console import Console
-
 from wallaroo.cli.application.targets import is_place, only_one, target_of
-from wallaroo.cli.run.table import live_table
+from wallaroo.cli.run.table import live_table, table_console
 from wallaroo.cli.terminal.parser import whole
 from wallaroo.errors import PipelineError, Problem
 from wallaroo.monitoring.metrics.status import RunStatus
 from wallaroo.monitoring.status_api import queries
 
-WIDTH = 120  # if the output is not a terminal
 SEVERAL = 2  # exit code if the command line does not identify one application
 
 # -- the command line
@@ -128,7 +125,4 @@ def parse_target_and_query(words: list[str]) -> tuple[str | None, str | None]:
 
 def _show(status: RunStatus) -> None:
     """Print a status as text: the live table, with the workers even if there is only one."""
-    console = Console(
-        file=sys.stdout, width=None if sys.stdout.isatty() else WIDTH, highlight=False
-    )
-    console.print(live_table(status, workers_from=1, workers_shown=len(status.workers)))
+    table_console().print(live_table(status, workers_from=1, workers_shown=len(status.workers)))

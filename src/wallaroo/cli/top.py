@@ -33,7 +33,7 @@ from wallaroo.cli.profile.figures import (
     figures_between,
     processes,
 )
-from wallaroo.cli.run.table import empty_table, live_table
+from wallaroo.cli.run.table import empty_table, live_table, table_console
 from wallaroo.cli.terminal.formatting import size
 from wallaroo.cli.terminal.parser import seconds
 from wallaroo.errors import PeerError
@@ -79,9 +79,8 @@ def top_command(options: argparse.Namespace) -> int:
     target = target_of(options.where) if options.where else only_one("top")
     if target is None:
         return SEVERAL
-    console = Console(file=sys.stdout, highlight=False)
     try:
-        _watch(target, console, options)
+        _watch(target, table_console(), options)
     except KeyboardInterrupt:
         return 0
     return 0
@@ -90,11 +89,8 @@ def top_command(options: argparse.Namespace) -> int:
 def _watch(target: Target, console: Console, options: argparse.Namespace) -> None:
     looks = Looks(target)
     first = looks.look()  # any problem with the target is an error of the command
-    with (
-        _keyboard() as is_over_after,
-        Live(console=console, auto_refresh=False, screen=console.is_terminal) as live,
-    ):
-        live.update(first, refresh=True)
+    with _keyboard() as is_over_after, _screen(console) as show:
+        show(first)
         for _ in _numbers(options.count):
             if is_over_after(options.every):
                 break
@@ -102,9 +98,19 @@ def _watch(target: Target, console: Console, options: argparse.Namespace) -> Non
                 shown = looks.look()
             except PeerError:
                 break  # it has ended
-            live.update(shown, refresh=True)
-    if console.is_terminal:
+            show(shown)
+    if sys.stdout.isatty():
         console.print(looks.last)
+
+
+@contextmanager
+def _screen(console: Console) -> Iterator[Callable[[RenderableType], None]]:
+    """Yield a function that shows a refresh: in place of the last one on a terminal, else below."""
+    if not sys.stdout.isatty():
+        yield lambda shown: console.print(shown, "")
+        return
+    with Live(console=console, auto_refresh=False, screen=True) as live:
+        yield lambda shown: live.update(shown, refresh=True)
 
 
 def _only_wait(seconds: float) -> bool:

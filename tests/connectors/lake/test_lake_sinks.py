@@ -498,9 +498,10 @@ def table_version(form: str, folder: Path) -> int:
 
 
 def remove_record(form: str, folder: Path) -> None:
-    """Remove the record of what is in a table; a Delta table has it in its log only."""
+    """Remove the record of what is in a table; that of a Delta table goes with its log."""
     if form == "delta":
-        shutil.rmtree(folder / "table")
+        drop(form, folder)
+        append(form, folder, pa.table({"key": ["other"], "value": [1]}))
         return
     with catalog_of(folder).load_table(NAME).transaction() as transaction:
         transaction.remove_properties(f"wallaroo.{CHECKPOINT}.s")
@@ -531,7 +532,7 @@ def test_a_table_without_output_that_had_left_is_refused(
     shutil.copytree(tmp_path, tmp_path / "copy", ignore=shutil.ignore_patterns("s"))
     put(config, tmp_path / "s", [("b", 2)], last=0)
     change(form, tmp_path)
-    before = rows(form, tmp_path) if (tmp_path / "table").exists() or form == "iceberg" else []
+    before = rows(form, tmp_path)
     tokens = tokens_of(config, tmp_path / "s", 2, *waiting)
     committer = config.committer("s", tmp_path / "s", True)
     committer.recover(history_to(2), tokens)
@@ -540,14 +541,60 @@ def test_a_table_without_output_that_had_left_is_refused(
     assert "Restore the newer one; or let the sink write to another table, and" in words
     assert rows(form, tmp_path) == before
 
-    (tmp_path / "other").mkdir()
-    elsewhere = sink(form, tmp_path / "other", KEYED)
+    assert continued_elsewhere(form, tmp_path, tokens) == len(waiting)
+
+
+def continued_elsewhere(form: str, folder: Path, tokens: list[Any]) -> int:
+    """Continue after commit 2 with another table; return how many rows came into it."""
+    config = sink(form, folder / "elsewhere", KEYED)
     if form == "iceberg":
-        elsewhere = replace(elsewhere, table="out.others")
-    committer = elsewhere.committer("s", tmp_path / "s", True)
+        config = replace(sink(form, folder, KEYED), table="out.others")
+    committer = config.committer("s", folder / "s", True)
     committer.recover(history_to(2), tokens)
     committer.close(DRAIN_S)
-    assert committer.status().outputs == len(waiting)
+    return committer.status().outputs
+
+
+@form
+@pytest.mark.parametrize("waiting", [(), (("c", 3),)])
+def test_a_table_that_was_dropped_between_two_runs_is_not_created(
+    form: str, tmp_path: Path, eventually: Eventually, waiting: tuple[Any, ...]
+) -> None:
+    config = sink(form, tmp_path, KEYED)
+    put(config, tmp_path / "s", [("a", 1)], [("b", 2)])
+    drop(form, tmp_path)
+    tokens = tokens_of(config, tmp_path / "s", 2, *waiting)
+    for _attempt in range(2):
+        committer = config.committer("s", tmp_path / "s", True)
+        committer.recover(history_to(2), tokens)
+        words = error_of(committer, eventually)
+        assert "was dropped since it took output of this checkpoint. No table was created" in words
+        assert "Restore it; or let the sink write to another table, then run again." in words
+        assert not exists(form, tmp_path)
+
+    assert continued_elsewhere(form, tmp_path, tokens) == len(waiting)
+
+
+@form
+def test_a_dropped_table_is_created_for_a_checkpoint_that_has_not_written_it(
+    form: str, tmp_path: Path
+) -> None:
+    """Checkpoint and tables are older copies; the outbox has a record of commits since then."""
+    config = sink(form, tmp_path, KEYED)
+    put(config, tmp_path / "s", [("a", 1)])
+    drop(form, tmp_path)
+    committer = config.committer("s", tmp_path / "s", True)
+    committer.recover(history_to(0, line="b"), [])
+    commit = commit_of(1, line="b")
+    committer.commit(commit, tokens_of(config, tmp_path / "s", 1, ("b", 2)))
+    committer.close(DRAIN_S)
+    assert rows(form, tmp_path) == [("b", 2)]
+
+
+def exists(form: str, folder: Path) -> bool:
+    if form == "iceberg":
+        return catalog_of(folder).table_exists(NAME)
+    return (folder / "table").exists()
 
 
 def drop(form: str, folder: Path) -> None:

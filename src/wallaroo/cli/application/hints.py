@@ -18,6 +18,7 @@ from wallaroo.errors import install_command
 
 PACKAGE = sys.modules["wallaroo"]
 HOMES = ("sinks", "sources", "aggregations", "serdes")  # modules with names that users import
+_is_of_encoding = re.compile("unicode error|null bytes|Non-UTF-8 code|unknown encoding").search
 # keyword arguments under the names that other systems give them
 KNOWN_AS = {
     "bootstrap_servers": "brokers",
@@ -99,6 +100,8 @@ def hint_for(error: BaseException, args: Sequence[str]) -> str:
         return missing_name(error)
     if isinstance(error, ModuleNotFoundError) and error.name:
         return missing_module(error.name)
+    if isinstance(error, SyntaxError) and _is_of_encoding(str(error)):
+        return "Save the file as UTF-8, or declare its encoding in its first line (PEP 263)."
     if isinstance(error, TypeError):
         return wrong_call(error)
     if isinstance(error, AttributeError):

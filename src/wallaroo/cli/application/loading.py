@@ -214,7 +214,7 @@ def _user_error(app: str, where: str, error: Exception, args: Sequence[str] = ()
         f"\n  {frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in frames
     )
     if isinstance(error, SyntaxError):
-        place = f"{error.filename}:{error.lineno}"
+        place = f"{error.filename}:{error.lineno}" if error.filename else ""
         cause = f"SyntaxError: {error.msg}"
         lines = _shown_syntax(error)
     hint = hint_for(error, args)

@@ -128,6 +128,8 @@ def main(args: argparse.Namespace) -> int:
                 is_complete = _watch(receiver, out, args)
             _say(args, _summary(receiver, args.form))
             return _verdict(receiver, args, is_complete)
+    except BrokenPipeError:
+        raise  # the reader of standard output has exited
     except (WallarooError, OSError, ValueError) as error:
         print(f"wallaroo receive: {error}", file=sys.stderr)
         return EXIT_USAGE if isinstance(error, ValueError | PipelineError) else 1
@@ -246,6 +248,8 @@ def _summary(receiver: Receiver, form: str) -> str:
 
 
 def _verdict(receiver: Receiver, args: argparse.Namespace, is_complete: bool) -> int:
+    if isinstance(receiver.error, BrokenPipeError):
+        raise receiver.error
     if receiver.error is not None:
         print(
             f"wallaroo receive: cannot write the output: {receiver.error}. Free space, or choose "

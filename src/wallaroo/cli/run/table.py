@@ -1,10 +1,12 @@
 """A run's status as a table for terminals.
 
-Where it runs: driver, and the terminals of ``wallaroo status`` and ``top``.  All functions are
-pure: a `RunStatus` in, something to print out.
+Where it runs: driver, and the terminals of ``wallaroo status`` and ``top``.  All functions but
+``table_console`` are pure: a `RunStatus` in, something to print out.
 """
 
 from __future__ import annotations
+
+import sys
 
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
@@ -36,6 +38,7 @@ from wallaroo.monitoring.status_api.figures import notes
 Row = dict[str, str | Text]  # by column
 
 WORKERS_SHOWN = 16  # a larger table would push everything else off the screen
+WIDTH = 120  # if the output is not a terminal
 LAGS_SHOWN = 6  # partitions of a source
 _STATE_STYLES = {
     RunState.STARTING: "yellow",
@@ -46,6 +49,12 @@ _STATE_STYLES = {
     RunState.FINISHED: "bold green",
     RunState.FAILED: "bold red",
 }
+
+
+def table_console() -> Console:
+    """Return a console on standard output, wide enough for tables without a terminal."""
+    width = None if sys.stdout.isatty() else WIDTH
+    return Console(file=sys.stdout, width=width, highlight=False)
 
 
 def live_table(

@@ -227,7 +227,9 @@ def _is_transient(error: Exception) -> bool:
 
 
 def _sentence(error: Exception) -> str:
-    """Return an error on one line, without the name of the client's object."""
+    """Return an error on one line, without the names of the client's objects."""
+    while error.args and isinstance(error.args[-1], Exception):
+        error = error.args[-1]
     text = " ".join(str(error).split())
     is_own = isinstance(error, DeliveryError)
     return text if is_own else re.sub(r"^HTTPS?Connection(Pool)?\(.*?\): ", "", text)

@@ -48,12 +48,13 @@ class TableSystem(GroupSystem[Config]):
     _vanished = 0  # sessions that have written nothing for lack of files
 
     def connect(self, checkpoint: str) -> Session:
-        self._session = self._opened(checkpoint, is_known=self._session is not None)
+        is_known = self._session is not None or self.is_written
+        self._session = self._opened(checkpoint, is_known=is_known)
         return self._session
 
     @abstractmethod
     def _opened(self, checkpoint: str, *, is_known: bool) -> TableSession:
-        """Open a session; create the table if it is missing and was never there in this run."""
+        """Open a session; create the table if it is missing, unless it ``is_known``."""
 
     def _may_reread(self, words: str) -> bool:
         """Return whether an error is of files that vanished, and a new session may find others."""
@@ -75,10 +76,12 @@ class TableSystem(GroupSystem[Config]):
         )
 
     def _dropped(self, kind: str) -> PeerError:
+        when = "since it took output of this checkpoint. No table was created; further rows"
+        if self._session is not None:
+            when = "while the sink wrote to it. Nothing is lost: committed rows"
         return PeerError(
-            f"Sink '{self._context.sink}': the {kind} {self.target} was dropped while the sink "
-            f"wrote to it. Nothing is lost: committed rows wait in {self._context.staging}. "
-            f"Restore it; or {OTHER_TABLE}, then run again."
+            f"Sink '{self._context.sink}': the {kind} {self.target} was dropped {when} wait in "
+            f"{self._context.staging}. Restore it; or {OTHER_TABLE}, then run again."
         )
 
 

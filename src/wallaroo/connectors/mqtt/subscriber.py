@@ -24,6 +24,7 @@ from wallaroo.sources.feed import framed
 from wallaroo.sources.feeds.inbox import Inbox, InboxFeed, Pushed
 
 KEEP_ALIVE_S = 30
+TIMED_OUT = "Keep alive timeout"  # the client's reason if the broker has not answered
 RETRY_S_MAX = 5
 SUBSCRIBED = "subscribed"  # the position of a source that has got messages
 _log = logging.getLogger(__name__)
@@ -32,13 +33,20 @@ _log = logging.getLogger(__name__)
 class Subscriber:
     """One client; its callbacks run in the thread of ``run``."""
 
-    def __init__(self, config: MQTTSourceConfig[Any], inbox: Inbox, has_session: bool):
+    def __init__(
+        self,
+        config: MQTTSourceConfig[Any],
+        inbox: Inbox,
+        has_session: bool,
+        keep_alive_s: int = KEEP_ALIVE_S,
+    ):
         """Create a client; ``has_session``: the broker has a session of it, with what waits."""
         self._config = config
         self._client_id = config.client_id or f"wallaroo-{config.name}"
         self._place = f"MQTT broker {config.host}:{config.port}"
         self._inbox = inbox
         self._has_session = has_session
+        self._keep_alive_s = keep_alive_s
         self._refusal: PeerError | None = None
         self._client: Any = client_of(config, self._client_id, clean_session=False, manual_ack=True)
         self._client.on_connect = self._on_connect
@@ -51,7 +59,8 @@ class Subscriber:
     def run(self) -> None:
         """Accept messages and reconnect.  Raises PeerError for permanent errors."""
         self._inbox.is_away = True
-        self._client.connect_async(self._config.host, self._config.port, keepalive=KEEP_ALIVE_S)
+        own = self._config
+        self._client.connect_async(own.host, own.port, keepalive=self._keep_alive_s)
         self._client.loop_forever(retry_first_connection=True)
         if self._refusal is not None:
             raise self._refusal
@@ -82,8 +91,9 @@ class Subscriber:
         stored = partial(self._client.ack, message.mid, message.qos) if message.qos else None
         self._inbox.put(Pushed(framed(message.payload), SUBSCRIBED, stored))
 
-    def _on_lost(self, *_: Any) -> None:
-        self._inbox.problem = f"{self._place} is unavailable"
+    def _on_lost(self, _: Any, __: Any, ___: Any, reason: Any, ____: Any) -> None:
+        why = f": no answer within {self._keep_alive_s} s" if reason == TIMED_OUT else ""
+        self._inbox.problem = f"{self._place} is unavailable{why}"
 
     def _on_failure(self, *_: Any) -> None:
         """Name the error, which the client does not pass on, but handles at this moment."""

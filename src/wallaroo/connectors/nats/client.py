@@ -145,6 +145,8 @@ def _sentence(error: Exception) -> str:
     said = getattr(error, "description", "") or getattr(error, "strerror", "") or str(error)
     words = " ".join(str(said).split()).removeprefix("nats: ")
     quoted = words.startswith("'") and words.endswith("'")  # by the server
+    if not words and isinstance(error, TimeoutError):
+        return "no answer"
     return (words[1:-1] if quoted else words) or type(error).__name__
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import Any
 
 import pika
@@ -23,6 +24,7 @@ _PIKA = logging.getLogger("pika")
 if _PIKA.level == logging.NOTSET:
     # it logs seven errors per attempt to connect; a run reports its wait once
     _PIKA.setLevel(logging.CRITICAL)
+_is_timeout = re.compile("Timeout (during|while setting up) ").search
 _NOT_NOW = (320, 541, 506)  # codes of a server that is stopping, failing or out of resources
 
 
@@ -50,7 +52,9 @@ def _sentence(error: Exception) -> str:
     words = getattr(error, "reply_text", "")
     if not words and isinstance(error, exceptions.AMQPConnectionError) and error.args:
         words = repr(error.args[0]) if not isinstance(error.args[0], str) else error.args[0]
-    return " ".join(words.split()) or sentence_of(error)
+    words = " ".join(words.split()) or sentence_of(error)
+    # with the client's own drawing of the address
+    return "no answer" if _is_timeout(words) else words
 
 
 # pika raises the last one if TLS's or AMQP's handshake takes too long

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from wallaroo.durable.commit_id import CommitHistory, CommitId
+from wallaroo.errors import PeerError
 from wallaroo.sinks.interface import SinkCommitter, SinkConfig, SinkStatus, SinkWriter, WriteContext
 from wallaroo.sinks.staging import StagedWriter, read_staged, remove_orphans, remove_staged
 from wallaroo.steps.kinds import Encoder
@@ -34,7 +34,8 @@ class LineWriter(StagedWriter):
 class StdoutCommitter(SinkCommitter):
     """A committer that prints a batch when it commits."""
 
-    def __init__(self, staging: Path):
+    def __init__(self, sink: str, staging: Path):
+        self._sink = sink
         self._staging = staging
         self._status = SinkStatus()
 
@@ -48,14 +49,20 @@ class StdoutCommitter(SinkCommitter):
             return
         staged = [token for token in tokens if token is not None]
         for token in staged:
-            sys.stdout.write(
-                bytes(read_staged(self._staging, token).body).decode(errors="backslashreplace")
-            )
-        sys.stdout.flush()
+            self._print(read_staged(self._staging, token).body)
         remove_staged(self._staging, staged)
         self._status.committed_batch = commit.batch
         self._status.outputs += sum(token["outputs"] for token in staged)
         self._status.note_sent(commit.batch, time.time_ns())
+
+    def _print(self, lines: memoryview) -> None:
+        try:
+            print(bytes(lines).decode(errors="backslashreplace"), end="", flush=True)
+        except OSError as error:  # the program behind the pipe has ended, or the disk is full
+            raise PeerError(
+                f"Sink '{self._sink}' cannot print: {error.strerror}. Let standard output be read "
+                f"until the run ends, or go to a disk with space."
+            ) from error
 
     def check_rollback(self, to: CommitId, tokens: Sequence[Any]) -> None:
         """Accept every rollback."""
@@ -91,4 +98,4 @@ class StdoutSinkConfig(SinkConfig):
         return LineWriter(context)
 
     def committer(self, sink: str, staging: Path, is_durable: bool) -> StdoutCommitter:
-        return StdoutCommitter(staging)
+        return StdoutCommitter(sink, staging)

@@ -273,6 +273,7 @@ class QueuedCommitter(SinkCommitter):
         """Open a session, write waiting and new batches, and close it."""
         self._require_owner()  # a new session may end that of another run
         self._begin()
+        self._system.is_written = self._last_entered() is not None
         session = self._system.connect(self._history.checkpoint)
         try:
             self._take_over(session)
@@ -317,11 +318,16 @@ class QueuedCommitter(SinkCommitter):
             history = self._history
             if not history.contains(last):
                 raise self._set_back(last, history)
-            left = self._waiting.last_entered()
-            if left is not None and history.contains(left) and last.batch < left.batch:
+            left = self._last_entered()
+            if left is not None and last.batch < left.batch:
                 raise self._older_copy(last, left)
             self._status.waiting_for = ""
         self._rest(session)
+
+    def _last_entered(self) -> CommitId | None:
+        """Return the checkpoint's last commit that the system's ledger should know, if any."""
+        left = self._waiting.last_entered()
+        return left if left is not None and self._history.contains(left) else None
 
     def _next(self) -> list[PendingBatch]:
         """Wait for output; return the batches to write, none if the committer is closed."""

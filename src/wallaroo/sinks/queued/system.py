@@ -105,6 +105,9 @@ class ExternalSystem(ABC, Generic[Config]):
     # the name of the record of commits that the system keeps together with the output; empty if it
     # keeps none, or if entries vanish while the output stays
     ledger: str = ""
+    # whether output of the checkpoint is in the ledger, so that a missing target was removed; known
+    # when a session is opened
+    is_written: bool = False
     # what to do to continue without output that the ledger lacks
     without_it: ClassVar[str] = "name another ledger="
 

@@ -96,6 +96,27 @@ def test_what_cannot_be_loaded_is_reported_with_its_cause(
     assert expected in str(caught.value)
 
 
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+def test_a_file_that_is_not_utf_8_is_refused_with_the_way_out(
+    tmp_path: Path, encoding: str
+) -> None:
+    path = tmp_path / f"encoded_{encoding[:3]}.py"
+    path.write_bytes('NAME = "zähler"\n'.encode(encoding))
+    with pytest.raises(wallaroo.PipelineError, match="Save the file as UTF-8, or") as caught:
+        load_application(str(path), [])
+    assert "None" not in str(caught.value)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-8"])
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+def test_files_of_editors_elsewhere_are_loaded(tmp_path: Path, encoding: str, ending: str) -> None:
+    """With a byte order mark, other line ends, tabs, and names that are not ASCII."""
+    path = tmp_path / f"größe_{len(encoding)}_{len(ending)}.py"
+    text = APPLICATION.replace("    ", "\t").replace("\n", ending)
+    path.write_bytes(text.encode(encoding))
+    assert load_application(str(path), ARGS).name
+
+
 @pytest.mark.parametrize("file", ["queue.py", "random.py", "types.py", "email/__init__.py"])
 def test_a_file_in_place_of_a_module_of_pythons_is_refused(tmp_path: Path, file: str) -> None:
     (tmp_path / file).parent.mkdir(exist_ok=True)
