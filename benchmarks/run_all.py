@@ -47,7 +47,7 @@ SHORT: dict[str, tuple[str, ...]] = {
     "placement": ("--batches", "40"),
     "moving": (),
     "moving_low": (),
-    "scale_out": (),
+    "scale_out": ("--batches", "36"),
     "scale_out_micro_batch": ("--batches", "4"),
     "cluster_beside": ("--hosts", "none,normal,50", "--seconds", "12"),
     "timed_runs": ("--rounds", "2", "--events", "2000000"),
