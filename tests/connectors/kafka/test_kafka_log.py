@@ -274,6 +274,35 @@ def test_aborted_and_marker_offsets_end_a_range_without_records(broker: Broker, 
     assert everything(log, log.beginning(), end) == [b"0", b"2", b"4"]
 
 
+@pytest.mark.parametrize("kept", [0, 1])
+@pytest.mark.parametrize("size", [7, 20, 64])
+def test_ranges_end_inside_an_aborted_transaction_at_the_end(
+    broker: Broker, topic: str, kept: int, size: int
+) -> None:
+    """The client passes all aborted records at once, and reports a partition's end only once."""
+    produce(broker, topic, numbers(0, 20), 0)
+    producer = Producer({"bootstrap.servers": broker.address, "transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for number in range(50):
+        producer.produce(topic, b"aborted %d" % number, partition=0)
+    producer.flush(30)
+    producer.abort_transaction(30)
+    end = 20 + 50 + 1  # with the transaction's marker
+    readers = Readers(kept)
+    partition = Partition(broker.address, topic, 0, "read_committed", False, ())
+
+    found = [
+        message.value()
+        for start in range(0, end, size)
+        for messages in readers.of(partition).read(start, min(start + size, end))
+        for message in messages
+    ]
+
+    readers.close()
+    assert found == numbers(0, 20)
+
+
 def test_an_open_transaction_is_not_part_of_the_head(broker: Broker, topic: str) -> None:
     producer = Producer({"bootstrap.servers": broker.address, "transactional.id": f"{topic}-open"})
     producer.init_transactions(30)

@@ -101,12 +101,17 @@ class PartitionReader:
         self._continues = None
         self._has_turned = True
 
-    def prepare(self, start: int) -> None:
-        """Make the client fetch from ``start``, unless it already does."""
+    def prepare(self, start: int) -> tuple[int, int]:
+        """Make the client fetch from ``start``, unless it already does.
+
+        Return ``_continues``: before its second offset there are no records, and the client does
+        not report again that it has passed them.
+        """
         if self._continues is None or not self._continues[0] <= start <= self._continues[1]:
             self._continues = None
             self._seek(start)
             self._continues = (start, start)
+        return self._continues
 
     def read(self, start: int, end: int) -> Iterator[list[Message]]:
         """Yield the records of a range in order.
@@ -114,10 +119,9 @@ class PartitionReader:
         Raises CheckpointError if they are gone, PeerError if the brokers stay silent for
         SILENCE_S_MAX.
         """
-        self.prepare(start)
+        _, position = self.prepare(start)
         self._continues = None  # None until this range has been read to its end
         received_at = time.monotonic()
-        position = start
         while position < end:
             messages = self._take()
             if messages:

@@ -210,14 +210,20 @@ def conditions_ignored(url: str) -> PeerError:
 
 
 def _words(error: BaseException) -> str:
-    """Return an error's status or first line, without a possible signature.
+    """Return an error's status and the store's code for it, or its first line.
+
+    A possible signature is left out.
 
     >>> _words(ValueError("no route to http://host/key?sig=secret now\\nDebug source: ..."))
     'no route to http://host/key now'
     >>> _words(ValueError("Server returned non-2xx status code: 403 Forbidden: <?xml ...>"))
     '403 Forbidden'
+    >>> _words(ValueError("... status code: 403 Forbidden: <Error><Code>ExpiredToken</Code>"))
+    '403 Forbidden, ExpiredToken'
     """
-    line = str(error).strip().partition("\n")[0]
+    text = str(error)
+    line = text.strip().partition("\n")[0]
     if status := re.search(r"status code: (\d{3} [A-Za-z ]+)", line):
-        return status[1].strip()
+        code = re.search(r"<Code>(\w+)</Code>", text)
+        return status[1].strip() + (f", {code[1]}" if code else "")
     return re.sub(r"\?[^\s'\"]*", "", line)[:WORDS_MAX].rstrip(".")
