@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -63,6 +63,10 @@ class Placement:
     are_resident: bool = False
     members_min: int = 1  # a start waits for this many hosts
     has_replicas: bool = False  # whether hosts keep copies of others' key groups
+
+
+def _name(member: Member) -> str:
+    return f"{member.worker} ({member.host})"
 
 
 class Cluster:
@@ -185,6 +189,10 @@ class Cluster:
         with self._lock:
             return self._membership.status()
 
+    def names(self, hosts: Container[str]) -> str:
+        """Return the members on these hosts as messages name them."""
+        return ", ".join(_name(member) for member in self.members if member.host in hosts)
+
     # -- driven by the watch
 
     def start(self, is_waiting: Callable[[], bool]) -> None:
@@ -305,7 +313,7 @@ class Cluster:
                     failures[seen.host] = PeerError(reason_of(failed))
         self.look_now()  # which drops those that have left meanwhile
         errors = [
-            self._exclude(member.host, failures[member.host], f"{member.worker} ({member.host})")
+            self._exclude(member.host, failures[member.host], _name(member))
             for member in self.members
             if member.host in failures
         ]

@@ -47,6 +47,12 @@ def executors_of(context: SparkContext) -> dict[str, ExecutorHost]:
     return hosts
 
 
+def running_hosts(context: SparkContext) -> set[str]:
+    """Return the hosts of executors that run tasks now."""
+    listed = context._jsc.sc().statusTracker().getExecutorInfos()
+    return {str(executor.host()) for executor in listed if executor.numRunningTasks()}
+
+
 class Membership:
     """The members, and the known facts about each."""
 

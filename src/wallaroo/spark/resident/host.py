@@ -48,6 +48,7 @@ ATTEMPTS_LOCAL = 3
 SAMPLE_S = 0.25  # between epochs in which steps are timed, which costs as much as the events do
 CLOSE_S = 1.0  # for the thread that runs epochs, once its tasks are gone
 LOOK_S = 0.1  # between two polls for a worker, while there is none
+LATE_S = 10.0  # for a batch, until the workers that it waits for are shown; tasks report after 5 s
 Result = TypeVar("Result")
 
 
@@ -179,6 +180,17 @@ class ResidentHost(SparkHost[EpochWork]):
 
     def workers(self) -> tuple[WorkerStatus, ...]:
         return () if self.is_local else self._working.cluster.status()
+
+    @property
+    def waiting_for(self) -> str:
+        late = self._late_workers(LATE_S)
+        if late and not self._late_hosts(self._options.batch_deadline_s):  # the watch names it then
+            late = f"tasks on {late}"
+            return "; ".join(filter(None, (super().waiting_for, late)))
+        return super().waiting_for
+
+    def _late_hosts(self, seconds: float) -> set[str]:
+        return self._working.generations.late_hosts(seconds)
 
     # -- life
 

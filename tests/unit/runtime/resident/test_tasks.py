@@ -22,6 +22,7 @@ from wallaroo.engine.time.watermarks import BatchTime
 from wallaroo.errors import PeerError
 from wallaroo.network.proved_connections import beside, connect
 from wallaroo.runtime.resident.framing import (
+    AWAITING,
     Ahead,
     Epoch,
     Hello,
@@ -117,6 +118,31 @@ def test_a_task_that_dies_is_lost(tasks: ResidentTasks) -> None:
         started(tasks, die, report(1)).run(EPOCH)
 
     assert [found.attempt for found in raised.value.reports] == ["attempt 1"]
+
+
+def test_a_task_that_others_wait_for_is_late(
+    tasks: ResidentTasks, eventually: Callable[..., None]
+) -> None:
+    """If a task is stopped, none that exchanges blocks with it can report."""
+    wait = threading.Event()
+
+    def hang(driver: socket.socket) -> None:
+        wait.wait()
+        report(0)(driver)
+
+    def await_it(driver: socket.socket) -> None:
+        send(driver, pickle.dumps(AWAITING))
+        hang(driver)
+
+    running = started(tasks, hang, await_it)
+    assert running.late(0.0) == set()
+    with ThreadPoolExecutor(1) as thread:
+        epoch = thread.submit(running.run, EPOCH)
+        eventually(lambda: running.late(0.0) == {0}, "task 1 reports that it waits")
+        assert running.late(1e9) == set()
+        wait.set()
+        assert len(epoch.result()) == 2
+    assert running.late(0.0) == set()
 
 
 def report_and_take(ahead: dict[int, Any], index: int) -> Callable[[socket.socket], None]:
