@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.e2e.test_quiet_deaths import Eventually, Quiet, quiet_run
@@ -94,3 +96,21 @@ def test_a_worker_that_is_stopped_is_named_as_what_the_batch_waits_for(
         finally:
             stopped.resume()
         run.process_a_round()
+
+
+def test_a_worker_all_of_whose_processes_are_stopped_is_lost_and_the_others_go_on(
+    pair: Quiet,
+) -> None:
+    """Its connections last; Spark gives up its executor for lack of heartbeats."""
+    worker = psutil.Process(pair._worker_1())
+    stopped = [worker, *worker.children(recursive=True)]
+    for process in stopped:
+        process.suspend()
+    try:
+        pair.process_a_round()
+        assert "worker-1 has left: its Spark executor has ended" in pair.log
+        assert names(pair) == ["worker-2"]
+    finally:
+        for process in stopped:
+            with suppress(psutil.Error):  # Spark has ended it
+                process.resume()

@@ -220,6 +220,7 @@ class ResidentTasks:
                     except (EOFError, OSError):
                         lost = LostTaskError(f"task {index} has gone")
                         until = until or time.monotonic() + LOSS_S
+                        self._waiting = {}
                     arriving.unregister(descriptor)
                     del waiting[descriptor]
                     trace_point("epoch.reported")
@@ -238,6 +239,11 @@ class ResidentTasks:
             return set()
         waiting = set(self._waiting.values())
         return waiting - self._awaiting or waiting
+
+    def drop(self, index: int) -> None:
+        """Count a task as lost that neither answers nor disconnects; for any thread."""
+        with contextlib.suppress(OSError):
+            self._connections[index].shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Let the tasks end."""

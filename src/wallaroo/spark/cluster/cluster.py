@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -189,9 +189,10 @@ class Cluster:
         with self._lock:
             return self._membership.status()
 
-    def names(self, hosts: Container[str]) -> str:
-        """Return the members on these hosts as messages name them."""
-        return ", ".join(_name(member) for member in self.members if member.host in hosts)
+    def names(self, hosts: Iterable[str]) -> str:
+        """Return the workers on these hosts as messages name them; by host, if they have left."""
+        names = {member.host: _name(member) for member in self.members}
+        return ", ".join(names.get(host, host) for host in sorted(hosts))
 
     # -- driven by the watch
 

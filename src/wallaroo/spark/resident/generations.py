@@ -6,7 +6,7 @@ A job lasts until a task is lost or hosts change.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from wallaroo.errors import PeerError
 from wallaroo.runtime.placement import Member
@@ -142,6 +142,14 @@ class Generations:
         if current is None or not current.hosts:
             return set()
         return {current.hosts[task] for task in current.tasks.late(seconds)}
+
+    def drop(self, hosts: Container[str]) -> None:
+        """Count the tasks on these hosts as lost."""
+        current = self._current
+        if current is not None:
+            for task, host in enumerate(current.hosts):
+                if host in hosts:
+                    current.tasks.drop(task)
 
     @property
     def loss(self) -> PeerError | None:

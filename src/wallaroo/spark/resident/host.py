@@ -34,6 +34,7 @@ from wallaroo.runtime.resident.pipelining import Pipelining
 from wallaroo.runtime.resident.tasks import LostTaskError, MeetingPoint, ResidentTasks
 from wallaroo.runtime.tasks.job import BatchJob
 from wallaroo.spark.base_host import SparkHost, Work
+from wallaroo.spark.cluster.membership import listed_hosts
 from wallaroo.spark.jvm.jvm_process import JvmProcess
 from wallaroo.spark.resident.generations import CancelledBatchError, Generations
 from wallaroo.spark.resident.job import GROUP
@@ -272,6 +273,9 @@ class ResidentHost(SparkHost[EpochWork]):
         self._poll_cluster()
         if work.generations.is_outdated:
             self._trigger.wake()
+            if late := self._late_hosts(LATE_S):
+                # Spark has given up a host whose processes were stopped: connections to it last
+                work.generations.drop(late - listed_hosts(self._session.context))
 
     def finish(self, seconds: float) -> bool:
         work = self._working

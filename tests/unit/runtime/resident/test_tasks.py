@@ -145,6 +145,21 @@ def test_a_task_that_others_wait_for_is_late(
     assert running.late(0.0) == set()
 
 
+def test_a_task_that_is_dropped_while_it_is_silent_is_lost(
+    tasks: ResidentTasks, eventually: Callable[..., None]
+) -> None:
+    """A host whose processes were stopped keeps its connections."""
+    ends = threading.Event()
+    running = started(tasks, lambda driver: ends.wait() and None, report(1))
+    with ThreadPoolExecutor(1) as thread:
+        epoch = thread.submit(running.run, EPOCH)
+        eventually(lambda: running.late(0.0) == {0}, "the other one has reported")
+        running.drop(0)
+        with pytest.raises(LostTaskError, match="task 0 has gone"):
+            epoch.result()
+    ends.set()
+
+
 def report_and_take(ahead: dict[int, Any], index: int) -> Callable[[socket.socket], None]:
     """Report, then take what comes next."""
 
