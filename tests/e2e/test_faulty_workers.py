@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.e2e.test_quiet_deaths import Eventually, Quiet, quiet_run
@@ -69,3 +71,46 @@ def move(source: Path, target: Path) -> None:
 def restart(run: Quiet) -> None:
     run.cluster.kill_worker("worker-1")
     run.cluster.add_worker("worker-1")
+
+
+@pytest.mark.parametrize("host", ["resident", "micro-batch"])
+def test_a_worker_that_is_stopped_is_named_as_what_the_batch_waits_for(
+    tmp_path: Path, eventually: Eventually, host: str
+) -> None:
+    """Not the other one, whose tasks wait for it."""
+    with quiet_run(tmp_path, eventually, 2, 1, "--min-workers", "2", "--host", host) as run:
+        run.process_a_round()
+        eventually(lambda: run.worker(is_idle=host == "micro-batch"), "a worker process")
+        stopped = run.worker(is_idle=host == "micro-batch")
+        assert stopped is not None
+        stopped.suspend()
+        lines = "".join(f"key{number}\n" for number in range(20))
+        assert run._sent(lines)
+        run.rounds += 1
+        try:
+            named = "tasks on worker-1 (127.0.0.2)"
+            eventually(lambda: named in run.status()["waiting_for"], "the status names worker-1")
+            overdue = f"s so far: its {named} have not ended\n"
+            eventually(lambda: overdue in run.log, "the log, too")
+            assert "worker-2" not in run.status()["waiting_for"]
+        finally:
+            stopped.resume()
+        run.process_a_round()
+
+
+def test_a_worker_all_of_whose_processes_are_stopped_is_lost_and_the_others_go_on(
+    pair: Quiet,
+) -> None:
+    """Its connections last; Spark gives up its executor for lack of heartbeats."""
+    worker = psutil.Process(pair._worker_1())
+    stopped = [worker, *worker.children(recursive=True)]
+    for process in stopped:
+        process.suspend()
+    try:
+        pair.process_a_round()
+        assert "worker-1 has left: its Spark executor has ended" in pair.log
+        assert names(pair) == ["worker-2"]
+    finally:
+        for process in stopped:
+            with suppress(psutil.Error):  # Spark has ended it
+                process.resume()

@@ -24,6 +24,7 @@ from wallaroo.spark.cluster.allocation import (
     yield_workers,
 )
 from wallaroo.spark.cluster.cluster import NO_WORKERS, Cluster, Placement
+from wallaroo.spark.cluster.membership import running_hosts
 from wallaroo.spark.session.host_session import HostSession
 from wallaroo.spark.session.shipping import ship
 from wallaroo.spark.session.shuffles import ShuffleCleaner
@@ -154,7 +155,22 @@ class SparkHost(Generic[SomeWork]):
         self._trigger.admit(admission)
 
     def stuck(self, batch: int) -> tuple[str, ...]:
-        return tuple(describe_workers(self._here.stacks, _log.warning))
+        lines = describe_workers(self._here.stacks, _log.warning)
+        late = self._late_workers(0.0)
+        return (*((f"its tasks on {late} have not ended",) if late else ()), *lines)
+
+    def _late_workers(self, seconds: float) -> str:
+        """Return the workers for whose tasks a batch has waited this long; "" if unknown."""
+        if self.is_local or self._work is None:
+            return ""
+        return self._work.cluster.names(self._late_hosts(seconds))
+
+    def _late_hosts(self, seconds: float) -> set[str]:
+        """Return the hosts on which tasks of a batch run; levels run one after the other."""
+        try:
+            return running_hosts(self._session.context)
+        except GONE:  # the next poll reports it
+            return set()
 
     def discard(self) -> None:
         self._session.discard()

@@ -283,6 +283,13 @@ def test_members_that_pass_their_probes_stay(
     assert caplog.messages == []
 
 
+def test_workers_are_named_with_their_hosts_and_by_host_once_they_have_left(
+    cluster: Cluster,
+) -> None:
+    assert cluster.names({"c", "b"}) == "worker-b (b), c"
+    assert cluster.names(()) == ""
+
+
 def test_copies_are_kept_as_long_as_a_generation_of_tasks(cluster: Cluster) -> None:
     object.__setattr__(cluster._place, "has_replicas", True)
     layout: Any = cluster.layout(2)

@@ -18,7 +18,7 @@ import select
 import socket
 import ssl
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from wallaroo.engine.stores.background_upgrades import Portion
@@ -31,6 +31,7 @@ from wallaroo.user_code.compact_pickles import pickled_by_values
 
 # raised by a non-blocking connection that would block, without and with TLS
 WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+SLOW_S = 5.0  # without a byte from any of the other tasks, until that is reported
 _LENGTH = struct.Struct(">Q")
 
 
@@ -74,10 +75,20 @@ class Incoming:
 
 
 class Mesh:
-    """One task's connections to the others, by index."""
+    """One task's connections to the others, by index.
 
-    def __init__(self, peers: Mapping[int, socket.socket]):
+    ``on_slow`` is called every ``slow_s`` while an exchange waits for others.
+    """
+
+    def __init__(
+        self,
+        peers: Mapping[int, socket.socket],
+        on_slow: Callable[[], object] = lambda: None,
+        slow_s: float = SLOW_S,
+    ):
         self._peers = dict(peers)
+        self._on_slow = on_slow
+        self._slow_s = slow_s
         for connection in self._peers.values():
             connection.setblocking(False)
 
@@ -107,7 +118,10 @@ class Mesh:
             for descriptor, peer in peers.items():
                 waiting.register(descriptor, _events(peer in unsent, peer in incoming))
             while unsent or incoming:
-                ready = [(descriptor, peers[descriptor]) for descriptor, _ in waiting.poll()]
+                arrived = waiting.poll(self._slow_s)
+                ready = [(descriptor, peers[descriptor]) for descriptor, _ in arrived]
+                if not ready:
+                    self._on_slow()
                 self._send(unsent, [peer for _, peer in ready if peer in unsent])
                 self._receive(incoming, [peer for _, peer in ready if peer in incoming], received)
                 for descriptor, peer in ready:
@@ -146,6 +160,7 @@ def _events(is_unsent: bool, is_incoming: bool) -> int:
 
 
 LOST = ""  # instead of an address: the task has died
+AWAITING = "awaiting"  # before the reports of a task: it waits for others
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from wallaroo.network.proved_connections import (
 )
 from wallaroo.network.tls import Pem
 from wallaroo.runtime.resident.framing import (
+    AWAITING,
     LOST,
     Ahead,
     Epoch,
@@ -105,6 +106,9 @@ class ResidentTasks:
         self.count = count
         self._pem = meeting_point.pem
         self._connections: dict[int, socket.socket] = {}
+        self._waiting: dict[int, int] = {}  # tasks without a report, by descriptor
+        self._awaiting: set[int] = set()  # those among them that wait for others
+        self._waiting_since = 0.0
         self._arrived: queue.SimpleQueue[Arrival] = queue.SimpleQueue()
         self._listener = meeting_point.listen()
         self._listener.begin(self._receive_hello)
@@ -192,9 +196,12 @@ class ResidentTasks:
         for long.
         """
         by_task: dict[int, tuple[TaskReport, ...]] = {}
+        self._awaiting = set()
+        self._waiting_since = time.monotonic()
         lost: LostTaskError | None = None
         until: float | None = None
         waiting = {one.fileno(): index for index, one in self._connections.items()}
+        self._waiting = waiting
         with select.epoll() as arriving:  # unlike poll, it does not ask every task again
             for descriptor in waiting:
                 arriving.register(descriptor, select.EPOLLIN)
@@ -203,19 +210,40 @@ class ResidentTasks:
                 if not ready:
                     break
                 for descriptor, _ in ready:
-                    arriving.unregister(descriptor)
-                    index = waiting.pop(descriptor)
+                    index = waiting[descriptor]
                     try:
-                        by_task[index] = pickle.loads(receive(self._connections[index]))
+                        message = pickle.loads(receive(self._connections[index]))
+                        if message == AWAITING:
+                            self._awaiting.add(index)
+                            continue
+                        by_task[index] = message
                     except (EOFError, OSError):
                         lost = LostTaskError(f"task {index} has gone")
                         until = until or time.monotonic() + LOSS_S
+                        self._waiting = {}
+                    arriving.unregister(descriptor)
+                    del waiting[descriptor]
                     trace_point("epoch.reported")
         reports = [report for index in sorted(by_task) for report in by_task[index]]
         if lost is not None and all(report.error is None for report in reports):
             lost.reports = reports
             raise lost
         return reports
+
+    def late(self, seconds: float) -> set[int]:
+        """Return the tasks that all others wait for, if they do so for this long; for any thread.
+
+        Without a report of who waits for whom these are all whose own report is missing.
+        """
+        if time.monotonic() - self._waiting_since < seconds:
+            return set()
+        waiting = set(self._waiting.values())
+        return waiting - self._awaiting or waiting
+
+    def drop(self, index: int) -> None:
+        """Count a task as lost that neither answers nor disconnects; for any thread."""
+        with contextlib.suppress(OSError):
+            self._connections[index].shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Let the tasks end."""

@@ -13,6 +13,7 @@ import select
 import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from wallaroo.dataflow.plan.model import Plan
@@ -29,6 +30,7 @@ from wallaroo.network.proved_connections import (
     connect,
 )
 from wallaroo.runtime.resident.framing import (
+    AWAITING,
     LOST,
     Ahead,
     Epoch,
@@ -89,7 +91,8 @@ def serve(endpoint: DriverEndpoint, index: int) -> None:
                 send(driver, pickle.dumps(Hello(index, listener.address)))
                 welcome: Welcome = pickle.loads(receive(driver))
                 listener.secure(welcome.pem)
-                mesh = Mesh(connected_tasks(welcome, index, listener))
+                awaiting = partial(send, driver, pickle.dumps(AWAITING))
+                mesh = Mesh(connected_tasks(welcome, index, listener), awaiting)
             common = replace(welcome.job, keeps_own=True)
             replica = welcome.replicas[index] if welcome.replicas else ()
             task = ResidentTask(index, common, mesh, replica)

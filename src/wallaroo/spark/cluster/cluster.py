@@ -65,6 +65,10 @@ class Placement:
     has_replicas: bool = False  # whether hosts keep copies of others' key groups
 
 
+def _name(member: Member) -> str:
+    return f"{member.worker} ({member.host})"
+
+
 class Cluster:
     """The members and layouts of a run; see the module's docstring."""
 
@@ -184,6 +188,11 @@ class Cluster:
         """Return the members as ``wallaroo status`` shows them."""
         with self._lock:
             return self._membership.status()
+
+    def names(self, hosts: Iterable[str]) -> str:
+        """Return the workers on these hosts as messages name them; by host, if they have left."""
+        names = {member.host: _name(member) for member in self.members}
+        return ", ".join(names.get(host, host) for host in sorted(hosts))
 
     # -- driven by the watch
 
@@ -305,7 +314,7 @@ class Cluster:
                     failures[seen.host] = PeerError(reason_of(failed))
         self.look_now()  # which drops those that have left meanwhile
         errors = [
-            self._exclude(member.host, failures[member.host], f"{member.worker} ({member.host})")
+            self._exclude(member.host, failures[member.host], _name(member))
             for member in self.members
             if member.host in failures
         ]

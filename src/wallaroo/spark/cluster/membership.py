@@ -47,6 +47,20 @@ def executors_of(context: SparkContext) -> dict[str, ExecutorHost]:
     return hosts
 
 
+def running_hosts(context: SparkContext) -> set[str]:
+    """Return the hosts of executors that run tasks now."""
+    return listed_hosts(context, tasks_min=1)
+
+
+def listed_hosts(context: SparkContext, tasks_min: int = 0) -> set[str]:
+    """Return the hosts of executors, also those that accept no more tasks.
+
+    Each runs ``tasks_min`` tasks now, or more.
+    """
+    listed = context._jsc.sc().statusTracker().getExecutorInfos()
+    return {str(one.host()) for one in listed if one.numRunningTasks() >= tasks_min}
+
+
 class Membership:
     """The members, and the known facts about each."""
 

@@ -6,7 +6,7 @@ A job lasts until a task is lost or hosts change.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from wallaroo.errors import PeerError
 from wallaroo.runtime.placement import Member
@@ -30,10 +30,17 @@ class CancelledBatchError(PeerError):
 class _Generation:
     """Resident tasks and the Spark job in which they live."""
 
-    def __init__(self, tasks: ResidentTasks, job: ResidentJob, members: tuple[Member, ...]):
+    def __init__(
+        self,
+        tasks: ResidentTasks,
+        job: ResidentJob,
+        members: tuple[Member, ...],
+        hosts: tuple[str, ...] = (),
+    ):
         self.tasks = tasks
         self.job = job
         self.members = members  # the cluster's when it began
+        self.hosts = hosts  # by task; empty if Spark chose them
 
     def end(self) -> None:
         """Let the tasks end, or kill them."""
@@ -87,7 +94,7 @@ class Generations:
             self._number += 1
             tasks = ResidentTasks(self._meeting_point(self._number), count)
             job = ResidentJob(self._session.context, tasks.endpoint, count, layout)
-            self._current = _Generation(tasks, job, members)
+            self._current = _Generation(tasks, job, members, layout.hosts if layout else ())
             common = empty_job(count).without_output()
             tasks.welcome(common, self._look_at_start, self._cluster.replicas(layout))
         return self._current.tasks
@@ -128,6 +135,21 @@ class Generations:
         if self._cluster.is_local:
             return "a worker process has ended"
         return "a worker process has ended, or its host has gone"
+
+    def late_hosts(self, seconds: float) -> set[str]:
+        """Return the hosts for whose tasks a batch has waited this long."""
+        current = self._current
+        if current is None or not current.hosts:
+            return set()
+        return {current.hosts[task] for task in current.tasks.late(seconds)}
+
+    def drop(self, hosts: Container[str]) -> None:
+        """Count the tasks on these hosts as lost."""
+        current = self._current
+        if current is not None:
+            for task, host in enumerate(current.hosts):
+                if host in hosts:
+                    current.tasks.drop(task)
 
     @property
     def loss(self) -> PeerError | None:

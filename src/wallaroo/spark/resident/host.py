@@ -34,6 +34,7 @@ from wallaroo.runtime.resident.pipelining import Pipelining
 from wallaroo.runtime.resident.tasks import LostTaskError, MeetingPoint, ResidentTasks
 from wallaroo.runtime.tasks.job import BatchJob
 from wallaroo.spark.base_host import SparkHost, Work
+from wallaroo.spark.cluster.membership import listed_hosts
 from wallaroo.spark.jvm.jvm_process import JvmProcess
 from wallaroo.spark.resident.generations import CancelledBatchError, Generations
 from wallaroo.spark.resident.job import GROUP
@@ -48,6 +49,7 @@ ATTEMPTS_LOCAL = 3
 SAMPLE_S = 0.25  # between epochs in which steps are timed, which costs as much as the events do
 CLOSE_S = 1.0  # for the thread that runs epochs, once its tasks are gone
 LOOK_S = 0.1  # between two polls for a worker, while there is none
+LATE_S = 10.0  # for a batch, until the workers that it waits for are shown; tasks report after 5 s
 Result = TypeVar("Result")
 
 
@@ -180,6 +182,17 @@ class ResidentHost(SparkHost[EpochWork]):
     def workers(self) -> tuple[WorkerStatus, ...]:
         return () if self.is_local else self._working.cluster.status()
 
+    @property
+    def waiting_for(self) -> str:
+        late = self._late_workers(LATE_S)
+        if late and not self._late_hosts(self._options.batch_deadline_s):  # the watch names it then
+            late = f"tasks on {late}"
+            return "; ".join(filter(None, (super().waiting_for, late)))
+        return super().waiting_for
+
+    def _late_hosts(self, seconds: float) -> set[str]:
+        return self._working.generations.late_hosts(seconds)
+
     # -- life
 
     def start(self, batches: Batches, enter: Enter) -> WarmUp:
@@ -260,6 +273,9 @@ class ResidentHost(SparkHost[EpochWork]):
         self._poll_cluster()
         if work.generations.is_outdated:
             self._trigger.wake()
+            if late := self._late_hosts(LATE_S):
+                # Spark has given up a host whose processes were stopped: connections to it last
+                work.generations.drop(late - listed_hosts(self._session.context))
 
     def finish(self, seconds: float) -> bool:
         work = self._working

@@ -22,6 +22,7 @@ from wallaroo.engine.time.watermarks import BatchTime
 from wallaroo.errors import PeerError
 from wallaroo.network.proved_connections import beside, connect
 from wallaroo.runtime.resident.framing import (
+    AWAITING,
     Ahead,
     Epoch,
     Hello,
@@ -117,6 +118,46 @@ def test_a_task_that_dies_is_lost(tasks: ResidentTasks) -> None:
         started(tasks, die, report(1)).run(EPOCH)
 
     assert [found.attempt for found in raised.value.reports] == ["attempt 1"]
+
+
+def test_a_task_that_others_wait_for_is_late(
+    tasks: ResidentTasks, eventually: Callable[..., None]
+) -> None:
+    """If a task is stopped, none that exchanges blocks with it can report."""
+    wait = threading.Event()
+
+    def hang(driver: socket.socket) -> None:
+        wait.wait()
+        report(0)(driver)
+
+    def await_it(driver: socket.socket) -> None:
+        send(driver, pickle.dumps(AWAITING))
+        hang(driver)
+
+    running = started(tasks, hang, await_it)
+    assert running.late(0.0) == set()
+    with ThreadPoolExecutor(1) as thread:
+        epoch = thread.submit(running.run, EPOCH)
+        eventually(lambda: running.late(0.0) == {0}, "task 1 reports that it waits")
+        assert running.late(1e9) == set()
+        wait.set()
+        assert len(epoch.result()) == 2
+    assert running.late(0.0) == set()
+
+
+def test_a_task_that_is_dropped_while_it_is_silent_is_lost(
+    tasks: ResidentTasks, eventually: Callable[..., None]
+) -> None:
+    """A host whose processes were stopped keeps its connections."""
+    ends = threading.Event()
+    running = started(tasks, lambda driver: ends.wait() and None, report(1))
+    with ThreadPoolExecutor(1) as thread:
+        epoch = thread.submit(running.run, EPOCH)
+        eventually(lambda: running.late(0.0) == {0}, "the other one has reported")
+        running.drop(0)
+        with pytest.raises(LostTaskError, match="task 0 has gone"):
+            epoch.result()
+    ends.set()
 
 
 def report_and_take(ahead: dict[int, Any], index: int) -> Callable[[socket.socket], None]:

@@ -48,6 +48,21 @@ def test_a_peer_that_is_a_level_ahead_does_not_mix_its_messages() -> None:
     assert slow.exchange({}, [1]) == {1: b"second"}
 
 
+def test_a_task_that_waits_for_another_one_reports_it_again_and_again() -> None:
+    one, other = socket.socketpair()
+    reports: list[str] = []
+
+    def report() -> None:
+        reports.append("awaiting")
+        if len(reports) == 3:
+            slow.exchange({0: b"late"}, [])
+
+    slow = Mesh({0: other})
+    quick = Mesh({1: one}, report, slow_s=0.01)
+    assert quick.exchange({}, [1]) == {1: b"late"}
+    assert len(reports) == 3
+
+
 def test_a_peer_that_has_gone_ends_the_exchange() -> None:
     left, right = meshes(2)
     right.close()
