@@ -85,7 +85,12 @@ def entry() -> None:
 def main(arguments: Sequence[str]) -> int:
     """Run ``wallaroo`` and return its exit code; only argparse raises SystemExit."""
     parser = build_parser(_asked_for(arguments))
-    return run_command(parser.parse_args(arguments), arguments)
+    try:
+        options = parser.parse_args(arguments)
+    except WallarooError as error:  # an option's value needs what is not there
+        _say(f"wallaroo: error: {error}")
+        return exit_code(error)
+    return run_command(options, arguments)
 
 
 def _asked_for(arguments: Sequence[str]) -> Iterable[str]:
