@@ -39,6 +39,9 @@ EXIT_USER_CODE = 3
 EXIT_TAKEN_OVER = 4
 EXIT_OUR_MISTAKE = 70
 EXIT_INTERRUPTED = 130
+NO_TEMPORARY_FOLDER = (
+    "there is no folder for temporary files that this user can write. Set TMPDIR to one."
+)
 # A command's module is imported only when that command runs: importing all would slow each one
 # down.
 COMMANDS = {
@@ -116,6 +119,9 @@ def run_command(options: argparse.Namespace, arguments: Sequence[str]) -> int:
         return exit_code(error)
     except Exception as error:  # noqa: BLE001  # this command's one error boundary
         _show_trace_if_asked()
+        if "No usable temporary directory" in str(error):  # Python's own words
+            _say(f"wallaroo: error: {NO_TEMPORARY_FOLDER}")
+            return EXIT_FAILED
         _say(f"wallaroo: error: {internal_error_text(error, arguments)}")
         return EXIT_OUR_MISTAKE
     finally:

@@ -1,9 +1,10 @@
-"""Commands of a user without a home directory, as in containers."""
+"""Commands without a home directory, or a folder for temporary files, as in containers."""
 
 from __future__ import annotations
 
 import os
 import pwd
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -56,3 +57,14 @@ def test_a_home_that_cannot_be_written_is_named(
     said = capsys.readouterr().err
     assert f"cannot create the folder of the archive, {tmp_path}/file/.cache/" in said
     assert "Not a directory. Set XDG_CACHE_HOME to a folder of yours." in said
+
+
+def test_a_machine_without_a_folder_for_temporary_files_names_the_variable(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(tmp_path / "none")])
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    assert main(["status"]) == 1
+    said = "there is no folder for temporary files that this user can write. Set TMPDIR to one."
+    assert said in capsys.readouterr().err
