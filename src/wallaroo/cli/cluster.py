@@ -108,8 +108,7 @@ def _add_verb(
     verb.add_argument(
         "--dir",
         type=Path,
-        default=default_folder(),
-        help="the cluster's folder (default: %(default)s)",
+        help="the cluster's folder (default: wallaroo/cluster in XDG_STATE_HOME or ~/.local/state)",
     )
     verb.set_defaults(handler=handler)
     return verb
@@ -164,12 +163,20 @@ def _memory(text: str) -> str:
 # -- the verbs
 
 
+def _folder(options: argparse.Namespace) -> Path:
+    return options.dir or default_folder()
+
+
 def start_command(options: argparse.Namespace) -> None:
     """Start a cluster and print the commands to use next."""
     _need_java()
     begin = time.monotonic()
     cluster = LocalCluster.start(
-        options.dir, options.workers, options.cores, options.memory or MEMORY_DEFAULT, options.port
+        _folder(options),
+        options.workers,
+        options.cores,
+        options.memory or MEMORY_DEFAULT,
+        options.port,
     )
     took_s = time.monotonic() - begin
     status = cluster.status()
@@ -184,7 +191,7 @@ def add_command(options: argparse.Namespace) -> None:
     """Add a worker, or restart a dead one."""
     _need_java()
     begin = time.monotonic()
-    cluster = LocalCluster.attach(options.dir)
+    cluster = LocalCluster.attach(_folder(options))
     name = cluster.add_worker(options.name, options.cores, options.memory)
     status = cluster.status()
     print(
@@ -195,7 +202,7 @@ def add_command(options: argparse.Namespace) -> None:
 
 
 def remove_command(options: argparse.Namespace) -> None:
-    removal = LocalCluster.attach(options.dir).remove_worker(
+    removal = LocalCluster.attach(_folder(options)).remove_worker(
         options.name, not options.kill, options.timeout
     )
     print(f"{removal.name} left after {removal.seconds:.1f} s: {HOW[removal.how]}.")
@@ -203,14 +210,14 @@ def remove_command(options: argparse.Namespace) -> None:
 
 def restart_command(options: argparse.Namespace) -> None:
     _need_java()
-    cluster = LocalCluster.attach(options.dir)
+    cluster = LocalCluster.attach(_folder(options))
     cluster.restart_master()
     print(f"{cluster.url} is running again, {_workers_text(cluster.status())}.")
 
 
 def status_command(options: argparse.Namespace) -> None:
     """Show master, workers and applications."""
-    cluster = LocalCluster.attach(options.dir)
+    cluster = LocalCluster.attach(_folder(options))
     status = cluster.status()
     if options.json:
         print(json.dumps(asdict(status), indent=2))
@@ -235,7 +242,7 @@ def status_command(options: argparse.Namespace) -> None:
 
 def stop_command(options: argparse.Namespace) -> None:
     """Stop all of the cluster's processes."""
-    cluster = LocalCluster(options.dir)
+    cluster = LocalCluster(_folder(options))
     ended = cluster.stop()
     print(
         f"Ended {ended} processes. Logs stay in {cluster.folder} until the next start."

@@ -39,6 +39,9 @@ EXIT_USER_CODE = 3
 EXIT_TAKEN_OVER = 4
 EXIT_OUR_MISTAKE = 70
 EXIT_INTERRUPTED = 130
+NO_TEMPORARY_FOLDER = (
+    "there is no folder for temporary files that this user can write. Set TMPDIR to one."
+)
 # A command's module is imported only when that command runs: importing all would slow each one
 # down.
 COMMANDS = {
@@ -85,7 +88,12 @@ def entry() -> None:
 def main(arguments: Sequence[str]) -> int:
     """Run ``wallaroo`` and return its exit code; only argparse raises SystemExit."""
     parser = build_parser(_asked_for(arguments))
-    return run_command(parser.parse_args(arguments), arguments)
+    try:
+        options = parser.parse_args(arguments)
+    except WallarooError as error:  # an option's value needs what is not there
+        _say(f"wallaroo: error: {error}")
+        return exit_code(error)
+    return run_command(options, arguments)
 
 
 def _asked_for(arguments: Sequence[str]) -> Iterable[str]:
@@ -111,6 +119,9 @@ def run_command(options: argparse.Namespace, arguments: Sequence[str]) -> int:
         return exit_code(error)
     except Exception as error:  # noqa: BLE001  # this command's one error boundary
         _show_trace_if_asked()
+        if "No usable temporary directory" in str(error):  # Python's own words
+            _say(f"wallaroo: error: {NO_TEMPORARY_FOLDER}")
+            return EXIT_FAILED
         _say(f"wallaroo: error: {internal_error_text(error, arguments)}")
         return EXIT_OUR_MISTAKE
     finally:

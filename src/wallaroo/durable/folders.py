@@ -12,6 +12,20 @@ from wallaroo.durable.whole_file import PRIVATE_FOLDER, sync_folder
 from wallaroo.errors import PeerError
 
 
+def user_folder(variable: str, below_home: str) -> Path:
+    """Return the folder that a variable names, else one in the user's home directory.
+
+    Raises PeerError if there is neither.
+    """
+    try:
+        return Path(os.environ.get(variable) or Path.home() / below_home)
+    except RuntimeError as error:
+        raise PeerError(
+            f"the user with the number {os.getuid()} has no home directory. Set HOME, or {variable}"
+            f" to a folder."
+        ) from error
+
+
 def make_private(path: Path, *, is_durable: bool = False) -> None:
     """Create ``path`` and its missing parents with mode 0700, or check the existing folder.
 

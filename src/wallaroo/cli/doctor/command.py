@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import pwd
 import shutil
 import socket
 import statistics
@@ -40,7 +41,7 @@ from wallaroo.durable.folders import is_store_url
 from wallaroo.errors import PeerError
 from wallaroo.processes.cds_archive import find_archive
 from wallaroo.processes.open_files import files_allowed
-from wallaroo.spark.jvm.preflight import WORKER_PYTHON, check_worker_python
+from wallaroo.spark.jvm.preflight import WORKER_PYTHON, check_user, check_worker_python
 from wallaroo.state.store.objects import CloudObjects
 from wallaroo.state.store.store_log import StoreLog
 from wallaroo.state.store.stored_checkpoint import checkpoint_folder
@@ -109,6 +110,7 @@ def start_faster(options: argparse.Namespace) -> int:
 
 def examine(ports: tuple[int, ...] | None, checkpoint: str) -> Iterator[Finding]:
     """Yield the findings of all checks."""
+    yield examine_user(os.getuid())
     yield examine_java()
     yield examine_archive()
     yield judge_python(sys.version_info[:2], f"{platform.python_version()}, {sys.executable}")
@@ -135,6 +137,16 @@ def _ports(text: str) -> tuple[int, ...]:
 
 
 # -- Java and Python
+
+
+def examine_user(number: int) -> Finding:
+    """Look for the name of the user that runs this."""
+    try:
+        check_user(number)
+    except PeerError as error:
+        what, _, fix = str(error).partition(". ")
+        return Finding("user", Verdict.FAIL, what, fix)
+    return Finding("user", Verdict.OK, pwd.getpwuid(number).pw_name)
 
 
 def examine_java() -> Finding:

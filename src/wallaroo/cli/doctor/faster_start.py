@@ -74,7 +74,13 @@ def make_archive() -> str:
     there = find_archive(os.environ)
     if there is not None:
         return f"{there} already exists."
-    make_private(stem.parent)
+    try:
+        make_private(stem.parent)
+    except OSError as error:
+        raise PeerError(
+            f"cannot create the folder of the archive, {stem.parent}: {error.strerror}. Set "
+            "XDG_CACHE_HOME to a folder of yours."
+        ) from error
     begun = time.monotonic()
     unfinished = stem.with_name(f".{stem.name}.{os.getpid()}")
     try:

@@ -39,9 +39,10 @@ class Admission(Enum):
     BAD_HOST = "the Host header cannot be read; call the server by HOST:PORT"
     WRONG_NAME = "ask by the name localhost or the address 127.0.0.1"
     NO_TOKEN = (
-        "a token is needed: send it as 'Authorization: Bearer TOKEN', or open /?token=TOKEN in a "
-        f"browser. It is what {TOKEN_VARIABLE} was when the application started, else in run.json "
-        "in its checkpoint; `wallaroo status --link` prints the dashboard's address with it"
+        "the run's token is needed: send it as 'Authorization: Bearer TOKEN', or open "
+        f"/?token=TOKEN in a browser. It is what {TOKEN_VARIABLE} was when the application "
+        "started, else in run.json in its checkpoint; `wallaroo status --link` prints the "
+        "dashboard's address with it"
     )
 
 

@@ -6,6 +6,7 @@ import contextlib
 import difflib
 import math
 import os
+import pwd
 import re
 import shutil
 import subprocess
@@ -51,6 +52,7 @@ def check_before_spark(plan: Plan, options: RunOptions, *, has_session: bool = F
     _check_replicas(options)
     if options.master.startswith("spark://"):
         check_reachable(options.master)
+    check_user(os.getuid())
     check_java(os.environ)
     check_spark_home(os.environ)
     if options.master.startswith("local"):
@@ -118,6 +120,17 @@ def check_reachable(master: str, within_s: float = MASTER_S_MAX) -> None:
             f"no master of Spark answers at {master} ({causes}). Is it running? Correct --master, "
             f"or {start}."
         )
+
+
+def check_user(number: int) -> None:
+    """Raise PeerError if a user has no name, without which Hadoop's login in the JVM fails."""
+    try:
+        pwd.getpwuid(number)
+    except KeyError as error:
+        raise PeerError(
+            f"the user with the number {number} has no name, which Spark needs. Add it to "
+            "/etc/passwd, or run as a user with a name."
+        ) from error
 
 
 def check_java(environment: Mapping[str, str]) -> None:

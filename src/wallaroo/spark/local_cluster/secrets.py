@@ -22,7 +22,7 @@ from wallaroo.errors import PeerError
 from wallaroo.spark.local_cluster.state import default_folder
 
 SECRET_BYTES = 32
-NO_FOLDER = (OSError, RuntimeError)  # nothing to read or write, or a user without a home
+NO_FOLDER = (OSError, PeerError)  # nothing to read or write, or a user without a home
 # For every connection between Spark's processes: without the secret there is no answer.
 AUTHENTICATED = {
     "spark.authenticate": "true",

@@ -21,7 +21,7 @@ from typing import Any, Self
 
 import msgspec
 
-from wallaroo.durable.folders import make_private
+from wallaroo.durable.folders import make_private, user_folder
 from wallaroo.durable.locks import LockedError, lock_file
 from wallaroo.durable.whole_file import write_whole
 from wallaroo.errors import PeerError
@@ -104,13 +104,14 @@ def worker_name(number: int) -> str:
 
 def default_folder() -> Path:
     """Return the user's folder for a cluster, under XDG_STATE_HOME, else under ~/.local/state."""
-    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(home) / "wallaroo" / "cluster"
+    return user_folder("XDG_STATE_HOME", ".local/state") / "wallaroo" / "cluster"
 
 
 def command(verb: str, folder: Path) -> str:
     """Return the command line of ``verb`` for the cluster of a folder, to be shown."""
-    where = "" if folder == default_folder().resolve() else f" --dir {shlex.quote(str(folder))}"
+    where = f" --dir {shlex.quote(str(folder))}"
+    with contextlib.suppress(PeerError):  # the user may have no home directory
+        where = "" if folder == default_folder().resolve() else where
     return f"`wallaroo cluster {verb}{where}`"
 
 

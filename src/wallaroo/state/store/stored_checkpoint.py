@@ -30,7 +30,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from wallaroo.durable.folders import is_store_url, make_private
+from wallaroo.durable.folders import is_store_url, make_private, user_folder
 from wallaroo.durable.whole_file import write_whole
 from wallaroo.errors import CheckpointError, WallarooError
 from wallaroo.instrumentation.tuning import DEFAULT, Tuning
@@ -58,8 +58,8 @@ def cache_folder(url: str) -> Path:
 
     It is below ``WALLAROO_CACHE``, by default ``wallaroo`` in the user's folder for caches.
     """
-    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(os.environ.get("WALLAROO_CACHE") or Path(caches, "wallaroo"))
+    own = os.environ.get("WALLAROO_CACHE")
+    folder = Path(own) if own else user_folder("XDG_CACHE_HOME", ".cache") / "wallaroo"
     words = re.sub(r"[^A-Za-z0-9.-]+", "-", url.partition("://")[2]).strip("-.")
     return folder / f"{words[-64:]}-{hashlib.sha256(url.encode()).hexdigest()[:12]}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import socket
 import stat
@@ -176,3 +177,10 @@ def test_the_workers_python_is_examined_too() -> None:
     assert finding.verdict is Verdict.FAIL
     assert "there is no such program" in finding.seen
     assert finding.fix.startswith("Run `unset PYSPARK_PYTHON`")
+
+
+def test_a_user_without_a_name_fails() -> None:
+    assert command.examine_user(os.getuid()).verdict is Verdict.OK
+    found = command.examine_user(2_000_000_123)
+    assert found.verdict is Verdict.FAIL
+    assert found.fix == "Add it to /etc/passwd, or run as a user with a name."

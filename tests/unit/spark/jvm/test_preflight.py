@@ -19,6 +19,7 @@ from wallaroo.spark.jvm.preflight import (
     check_master,
     check_reachable,
     check_spark_home,
+    check_user,
     check_worker_python,
 )
 from wallaroo.spark.local_cluster.secrets import publish
@@ -38,6 +39,12 @@ def program(path: Path, script: str) -> str:
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return str(path)
+
+
+def test_a_user_without_a_name_is_refused_before_spark_is() -> None:
+    check_user(os.getuid())
+    with pytest.raises(PeerError, match="the user with the number 2000000123 has no name, which"):
+        check_user(2_000_000_123)
 
 
 # -- the workers' Python
