@@ -25,12 +25,7 @@ from wallaroo.engine.operators.event_time import Times
 from wallaroo.engine.operators.interface import Emit
 from wallaroo.engine.stages.event_stages import source_of
 from wallaroo.engine.stages.readers import Keyed, Payloads, Timed
-from wallaroo.engine.stages.sampling import (
-    EVENTS_MAX,
-    Clock,
-    StageSample,
-    StageTimer,
-)
+from wallaroo.engine.stages.sampling import EVENTS_MAX, Clock, StageSample, StageTimer
 from wallaroo.engine.stages.stage_builder import BuiltStage, FrameReader, StageBuilder
 from wallaroo.engine.time.partition_times import EndedOf, Observed, ObservedSource
 from wallaroo.engine.time.stage_time import lagged

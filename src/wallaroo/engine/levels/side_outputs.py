@@ -19,12 +19,7 @@ from wallaroo.engine.failures.policies import Failures
 from wallaroo.engine.stages.stage_builder import StageBuilder
 from wallaroo.engine.stores.keyed_state import KeyedState, Read
 from wallaroo.engine.stores.operator_state import OperatorState
-from wallaroo.engine.stores.sorted_state import (
-    EntryReader,
-    Groups,
-    NothingStored,
-    namespace,
-)
+from wallaroo.engine.stores.sorted_state import EntryReader, Groups, NothingStored, namespace
 from wallaroo.steps.joins.step import Matching
 from wallaroo.steps.kinds import Step
 from wallaroo.steps.losses import Cell, Loss, Losses

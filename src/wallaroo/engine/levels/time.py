@@ -9,13 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from wallaroo.dataflow.plan.model import (
-    Plan,
-    SourceEntry,
-    SourceTime,
-    Stage,
-    ToExchange,
-)
+from wallaroo.dataflow.plan.model import Plan, SourceEntry, SourceTime, Stage, ToExchange
 from wallaroo.engine.blocks.blocks import Block, with_floors
 from wallaroo.engine.blocks.ordered_keys import TIME_MAX
 from wallaroo.engine.levels.stages import LevelStages
@@ -31,13 +25,7 @@ from wallaroo.engine.time.partition_times import (
     PreAggregated,
 )
 from wallaroo.engine.time.stage_time import StageTime
-from wallaroo.engine.time.watermarks import (
-    ONE,
-    BatchTime,
-    after_batch,
-    aligned_sources,
-    newest_ns,
-)
+from wallaroo.engine.time.watermarks import ONE, BatchTime, after_batch, aligned_sources, newest_ns
 from wallaroo.steps.kinds import EventTime
 from wallaroo.steps.losses import Loss
 from wallaroo.steps.windows.panes import Panes
