@@ -14,6 +14,7 @@ from wallaroo.engine.operators import (
     windows,
 )
 from wallaroo.engine.operators.interface import Build, Operator, Site
+from wallaroo.steps import kinds
 from wallaroo.steps.batching import BatchEvents, LatestPerKey
 from wallaroo.steps.joins.step import (
     Dedupe,
@@ -25,26 +26,16 @@ from wallaroo.steps.joins.step import (
     Side,
     WindowJoin,
 )
-from wallaroo.steps.kinds import (
-    Computation,
-    ComputationMulti,
-    EventTime,
-    Filter,
-    Peek,
-    StateComputation,
-    StateComputationMulti,
-    Step,
-)
 from wallaroo.steps.windows.step import WindowStep
 
-OPERATORS: dict[type[Step], Build] = {
-    Computation: computation.build,
-    ComputationMulti: computation_multi.build,
-    EventTime: event_time.build,
-    Filter: filter.build,
-    Peek: peek.build,
-    StateComputation: state_computation.build,
-    StateComputationMulti: state_computation_multi.build,
+OPERATORS: dict[type[kinds.Step], Build] = {
+    kinds.Computation: computation.build,
+    kinds.ComputationMulti: computation_multi.build,
+    kinds.EventTime: event_time.build,
+    kinds.Filter: filter.build,
+    kinds.Peek: peek.build,
+    kinds.StateComputation: state_computation.build,
+    kinds.StateComputationMulti: state_computation_multi.build,
     WindowStep: windows.build,
     LatestPerKey: filter.build_latest,
     IntervalJoin: joins.build_pairs,
@@ -59,5 +50,5 @@ OPERATORS: dict[type[Step], Build] = {
 }
 
 
-def build_operator(step: Step, site: Site) -> Operator:
+def build_operator(step: kinds.Step, site: Site) -> Operator:
     return OPERATORS[type(step)](step, site)
