@@ -269,7 +269,13 @@ class SpoolWriter:
     def _sync_here(self) -> None:
         try:
             if self._synced.is_in_doubt:
-                self._rewrite()
+                # the doubtful chunks are copied into a segment of their own
+                self._segments = rewrite_end(
+                    self.folder, self._segments, self._synced.position, self.position
+                )
+                fresh = SegmentFile(self._segments[-1], self.position.byte)
+                self._file.close()
+                self._file = fresh
             else:
                 fault_point("spool.fsync")
                 self._file.sync()
@@ -277,15 +283,6 @@ class SpoolWriter:
             self._synced.is_in_doubt = True
             raise format.disk_error(self.folder, error) from error
         self._synced = _Synced(self.position)
-
-    def _rewrite(self) -> None:
-        """Copy the doubtful chunks into a segment of their own and continue there."""
-        self._segments = rewrite_end(
-            self.folder, self._segments, self._synced.position, self.position
-        )
-        fresh = SegmentFile(self._segments[-1], self.position.byte)
-        self._file.close()
-        self._file = fresh
 
     def _roll(self) -> None:
         """Continue in a new segment; ``publish`` syncs the current one only."""
