@@ -22,7 +22,6 @@ from wallaroo.engine.stages.stage_builder import (
     LevelSite,
     Outgoing,
     Policy,
-    StageBuilder,
 )
 from wallaroo.engine.stores.sorted_state import Groups
 from wallaroo.engine.time.partition_times import ObservedSource, PreAggregated
@@ -67,7 +66,7 @@ class LevelStages:
             reductions=reductions,
             keeps_own=keeps_own,
         )
-        self.builders: dict[int, StageBuilder] = {}
+        self.builders: dict[int, EventStageBuilder] = {}
         for stage in plan.stages:
             if stage.level == level:
                 stage_time = self._time_of(stage, time, batch)
@@ -134,13 +133,12 @@ class LevelStages:
         return dict(reversed(built.items()))
 
 
-def builder_of(site: LevelSite, stage: model.Stage, time: StageTime) -> StageBuilder:
+def builder_of(site: LevelSite, stage: model.Stage, time: StageTime) -> EventStageBuilder:
     """Choose the builder of a stage by its kind of items: events or rows."""
     if not site.plan.has_blocks:
         return EventStageBuilder(site, stage, time)
     stages, _ = _columnar()
-    builder: StageBuilder = stages.builder_of(site, stage, time)
-    return builder
+    return stages.builder_of(site, stage, time)  # type: ignore[no-any-return]  # as declared there
 
 
 def row_reader(layout: Any, packing: Packing) -> Callable[[bytes], bool]:

@@ -14,8 +14,7 @@ from wallaroo.engine.blocks.blocks import Block, with_floors
 from wallaroo.engine.blocks.ordered_keys import TIME_MAX
 from wallaroo.engine.levels.stages import LevelStages
 from wallaroo.engine.operators.event_time import CarriedTimes, Times
-from wallaroo.engine.stages.event_stages import source_of
-from wallaroo.engine.stages.stage_builder import StageBuilder
+from wallaroo.engine.stages.event_stages import EventStageBuilder, source_of
 from wallaroo.engine.time.partition_times import (
     Aligned,
     EndedOf,
@@ -85,7 +84,7 @@ class Receipts:
 
 
 def _carried_times(
-    stages: LevelStages, how: SourceTime, builder: StageBuilder
+    stages: LevelStages, how: SourceTime, builder: EventStageBuilder
 ) -> CarriedTimes | None:
     """Return the setter of event times that records carry, or None if they carry none."""
     if not how.is_carried:
@@ -96,7 +95,7 @@ def _carried_times(
     return CarriedTimes(how.delay_ns, how.max_ahead_ns, builder.time, rejected, filtered)
 
 
-def receipts_of(stages: LevelStages, builder: StageBuilder, batch: BatchTime) -> Receipts:
+def receipts_of(stages: LevelStages, builder: EventStageBuilder, batch: BatchTime) -> Receipts:
     """Return the times of the source that a stage reads."""
     assert isinstance(builder.stage.entry, SourceEntry)
     source = builder.stage.entry.source

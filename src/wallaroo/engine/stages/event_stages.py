@@ -47,7 +47,7 @@ PASS_THROUGH: Encoder[Any] = Encoder(as_text, "no encoder")
 
 
 class EventStageBuilder:
-    """Builder of a stage through which events flow; see ``StageBuilder``."""
+    """Builder of a stage through which events flow."""
 
     has_rows = False
 
