@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from wallaroo.engine.operators import timer_state as timed_state
-from wallaroo.engine.operators.interface import Emit, Operator, Site
+from wallaroo.engine.operators.interface import Operator, Site
 from wallaroo.steps.context import Context
 from wallaroo.steps.kinds import NO_TIMING, StateComputation
 
@@ -17,16 +17,13 @@ def build(step: StateComputation[Any, Any, Any], site: Site) -> Operator:
     """Call the step's function; it changes the key's state object in place."""
     if step.timing != NO_TIMING:
         return timed_state.build(step, site)
-    return Operator(_with_context(step, site) if step.takes_context else _plain(step, site))
-
-
-def _plain(step: StateComputation[Any, Any, Any], site: Site) -> Emit:
     function = step.function
     emit = site.emit
     failed = site.failed
     state = site.state_of(step)
     live = state.live
     load = state.load
+    context = Context(state.drop, site.time)
 
     def process(key: Any, event: Any) -> None:
         try:
@@ -41,30 +38,18 @@ def _plain(step: StateComputation[Any, Any, Any], site: Site) -> Emit:
             if output is not None:
                 emit(key, output)
 
-    return process
-
-
-def _with_context(step: StateComputation[Any, Any, Any], site: Site) -> Emit:
-    function = step.function
-    emit = site.emit
-    failed = site.failed
-    state = site.state_of(step)
-    live = state.live
-    load = state.load
-    context = Context(state.drop, site.time)
-
-    def process(key: Any, event: Any) -> None:
+    def process_with_context(key: Any, event: Any) -> None:
         try:
-            stored = live[key]
+            own = live[key]
         except KeyError:
-            stored = load(key)
+            own = load(key)
         context.key = key
         try:
-            output = function(event, stored, context)
+            output = function(event, own, context)
         except BaseException as error:
             failed(event, error, key)
         else:
             if output is not None:
                 emit(key, output)
 
-    return process
+    return Operator(process_with_context if step.takes_context else process)
