@@ -160,12 +160,9 @@ def renamed(text: str, step: str, new: str, *, is_done: bool) -> str:
 
 def _kept(step: Any) -> str:
     """Return the class of a step's state; for windows also their specification."""
-    own = _qualified(getattr(step, "state_class", object))
+    cls = getattr(step, "state_class", object)
+    own = f"{importable_module(cls.__module__)}.{cls.__qualname__}"
     return f"{own} over {step.kept_for}" if step.kept_for is not None else own
-
-
-def _qualified(cls: type[Any]) -> str:
-    return f"{importable_module(cls.__module__)}.{cls.__qualname__}"
 
 
 def _keys_in_front(plan: model.Plan, name: str) -> set[str]:

@@ -78,7 +78,9 @@ def flow_of(plan: model.Plan, stage: model.Stage) -> Flow:
     for place, step in enumerate(stage.steps):
         if step.takes_blocks != is_block:
             before = producer_of(plan, replace(stage, steps=stage.steps[:place]))
-            needs_keys = has_keys and any(map(_needs_key, stage.steps[place:]))
+            needs_keys = has_keys and any(
+                step.is_stateful or step.needs_key for step in stage.steps[place:]
+            )
             steps.append(Explode(before, needs_keys) if is_block else _collect(has_keys, step))
             is_block = step.takes_blocks
         steps.append(step)
@@ -87,10 +89,6 @@ def flow_of(plan: model.Plan, stage: model.Stage) -> Flow:
         steps.append(Explode(producer, False) if is_block else _collect(has_keys, None))
         is_block = wanted
     return Flow(replace(stage, steps=tuple(steps)), begins, is_block)
-
-
-def _needs_key(step: Step) -> bool:
-    return step.is_stateful or step.needs_key
 
 
 def _collect(has_keys: bool, following: Step | None) -> Step:

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 
 from wallaroo.dataflow.plan.model import Plan
 from wallaroo.engine.report import TaskReport
@@ -192,7 +192,10 @@ class Batches:
             reports = self._attempted(job)
             phases.end("tasks")
             trace_point("batch.reported")
-            account = partial(self._account, reports, started_ns, phases)
+
+            def account(commit: Commit) -> None:
+                self._accounts.batch_done(commit, reports, started_ns, phases.phases_ms)
+
             commit = self._committed(job, ends, reports, phases, account)
         finally:
             self._under_way = None
@@ -210,11 +213,6 @@ class Batches:
         self._learn(job, reports, places, events, time.monotonic() - began)
         trace_point(f"batch.ends {job.batch} {events}")
         return commit
-
-    def _account(
-        self, reports: list[TaskReport], started_ns: int, phases: PhaseClock, commit: Commit
-    ) -> None:
-        self._accounts.batch_done(commit, reports, started_ns, phases.phases_ms)
 
     def settle(self, seconds: float | None = None) -> bool:
         """Wait for the commit in progress, for a limited time; return whether there was one.
