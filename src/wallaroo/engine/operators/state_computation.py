@@ -1,7 +1,4 @@
-"""A state computation with at most one output.
-
-An event and its key's state in, at most one event out.
-"""
+"""State computations: an event and its key's state in, one event or nothing out, or a list."""
 
 from __future__ import annotations
 
@@ -9,8 +6,9 @@ from typing import Any
 
 from wallaroo.engine.operators import timer_state as timed_state
 from wallaroo.engine.operators.interface import Operator, Site
+from wallaroo.engine.operators.outputs import as_list
 from wallaroo.steps.context import Context
-from wallaroo.steps.kinds import NO_TIMING, StateComputation
+from wallaroo.steps.kinds import NO_TIMING, StateComputation, StateComputationMulti
 
 
 def build(step: StateComputation[Any, Any, Any], site: Site) -> Operator:
@@ -51,5 +49,53 @@ def build(step: StateComputation[Any, Any, Any], site: Site) -> Operator:
         else:
             if output is not None:
                 emit(key, output)
+
+    return Operator(process_with_context if step.takes_context else process)
+
+
+def build_multi(step: StateComputationMulti[Any, Any, Any], site: Site) -> Operator:
+    """Call the step's function, which returns a list; it changes the state object in place."""
+    if step.timing != NO_TIMING:
+        return timed_state.build(step, site)
+    function = step.function
+    emit = site.emit
+    failed = site.failed
+    state = site.state_of(step)
+    live = state.live
+    load = state.load
+    context = Context(state.drop, site.time)
+
+    def process(key: Any, event: Any) -> None:
+        try:
+            own = live[key]
+        except KeyError:
+            own = load(key)
+        try:
+            outputs = function(event, own)
+            if type(outputs) is not list:
+                outputs = as_list(outputs)
+        except BaseException as error:
+            failed(event, error, key)
+        else:
+            for output in outputs:
+                if output is not None:
+                    emit(key, output)
+
+    def process_with_context(key: Any, event: Any) -> None:
+        try:
+            own = live[key]
+        except KeyError:
+            own = load(key)
+        context.key = key
+        try:
+            outputs = function(event, own, context)
+            if type(outputs) is not list:
+                outputs = as_list(outputs)
+        except BaseException as error:
+            failed(event, error, key)
+        else:
+            for output in outputs:
+                if output is not None:
+                    emit(key, output)
 
     return Operator(process_with_context if step.takes_context else process)

@@ -1,16 +1,14 @@
-"""Table from step classes to the modules of their operators."""
+"""Table from step classes to the builders of their operators."""
 
 from __future__ import annotations
 
 from wallaroo.engine.operators import (
     computation,
-    computation_multi,
     event_time,
     filter,
     joins,
     peek,
     state_computation,
-    state_computation_multi,
     windows,
 )
 from wallaroo.engine.operators.interface import Build, Operator, Site
@@ -30,12 +28,12 @@ from wallaroo.steps.windows.step import WindowStep
 
 OPERATORS: dict[type[kinds.Step], Build] = {
     kinds.Computation: computation.build,
-    kinds.ComputationMulti: computation_multi.build,
+    kinds.ComputationMulti: computation.build_multi,
     kinds.EventTime: event_time.build,
     kinds.Filter: filter.build,
     kinds.Peek: peek.build,
     kinds.StateComputation: state_computation.build,
-    kinds.StateComputationMulti: state_computation_multi.build,
+    kinds.StateComputationMulti: state_computation.build_multi,
     WindowStep: windows.build,
     LatestPerKey: filter.build_latest,
     IntervalJoin: joins.build_pairs,
@@ -46,7 +44,7 @@ OPERATORS: dict[type[kinds.Step], Build] = {
     Dedupe: joins.build_dedupe,
     InOrder: joins.build_in_order,
     Side: computation.build,
-    BatchEvents: state_computation_multi.build,
+    BatchEvents: state_computation.build_multi,
 }
 
 
