@@ -9,29 +9,21 @@ from collections.abc import Iterable
 from typing import Any
 
 from wallaroo.engine.blocks.packing import PICKLED
-from wallaroo.engine.columnar.calls import Calls, keys_by
+from wallaroo.engine.columnar.alone import process_of
 from wallaroo.engine.columnar.keys import keys_of_column
-from wallaroo.engine.columnar.operators import computation, state_computation
-from wallaroo.engine.columnar.outputs import encoded
-from wallaroo.engine.columnar.readers import payloads_to_blocks
+from wallaroo.engine.columnar.operators import state_computation
 from wallaroo.engine.columnar.rows import count_of
 from wallaroo.engine.columnar.state_table import StateTable
-from wallaroo.engine.failures.policies import OnError, stop_on_error
-from wallaroo.engine.operators.interface import Emit, Site
+from wallaroo.engine.failures.policies import stop_on_error
+from wallaroo.engine.operators.interface import Site
 from wallaroo.engine.time.stage_time import StageTime
 from wallaroo.steps.kinds import Step
-from wallaroo.vectorized.steps import (
-    BatchComputation,
-    BatchDecoder,
-    BatchEncoder,
-    BatchKeyExtractor,
-)
 
 
 def run_block_step(step: Step, inputs: Iterable[Any]) -> list[Any]:
     """Pass blocks to a step without state; return what it emits."""
     outputs: list[Any] = []
-    process = _process_of(step, outputs, stop_on_error(step))
+    process = process_of(step, outputs, stop_on_error(step))
     for block in inputs:
         process(None, block)
     return outputs
@@ -53,37 +45,3 @@ def run_block_state_step(
         process(keys_of_column(keys, count_of(block)), block)
     ended = {**begun, **dict(table.changes())}
     return outputs, {key: PICKLED.loads(raw) for key, raw in ended.items() if raw is not None}
-
-
-def _process_of(step: Step, outputs: list[Any], failed: OnError) -> Emit:
-    """Return a function that runs the step on blocks and appends results to ``outputs``."""
-
-    def emit(keys: Any, rows: Any) -> None:
-        outputs.append(rows)
-
-    if isinstance(step, BatchEncoder):
-        return encoded(step, outputs.extend, failed)
-    if isinstance(step, BatchDecoder):
-        decode = payloads_to_blocks(step, emit, failed)
-        return lambda keys, payloads: decode(payloads)
-    if isinstance(step, BatchKeyExtractor):
-        return _keys(step, outputs, failed)
-    assert isinstance(step, BatchComputation)
-    return computation(step, Site(emit, failed, _no_state, StageTime())).process
-
-
-def _keys(step: BatchKeyExtractor[Any, Any], outputs: list[Any], failed: OnError) -> Emit:
-    calls = Calls(step, failed)
-    keys_of = keys_by(step)
-
-    def call(before: Any, rows: Any) -> list[Any]:
-        return keys_of(rows).tolist()
-
-    def process(keys: Any, rows: Any) -> None:
-        outputs.extend(calls(keys, rows, call))
-
-    return process
-
-
-def _no_state(step: Step) -> Any:
-    raise KeyError(step.step_name)

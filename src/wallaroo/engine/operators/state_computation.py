@@ -25,11 +25,11 @@ def build(step: StateComputation[Any, Any, Any], site: Site) -> Operator:
 
     def process(key: Any, event: Any) -> None:
         try:
-            own = live[key]
+            stored = live[key]
         except KeyError:
-            own = load(key)
+            stored = load(key)
         try:
-            output = function(event, own)
+            output = function(event, stored)
         except BaseException as error:
             failed(event, error, key)
         else:
@@ -38,12 +38,12 @@ def build(step: StateComputation[Any, Any, Any], site: Site) -> Operator:
 
     def process_with_context(key: Any, event: Any) -> None:
         try:
-            own = live[key]
+            stored = live[key]
         except KeyError:
-            own = load(key)
+            stored = load(key)
         context.key = key
         try:
-            output = function(event, own, context)
+            output = function(event, stored, context)
         except BaseException as error:
             failed(event, error, key)
         else:
@@ -67,11 +67,11 @@ def build_multi(step: StateComputationMulti[Any, Any, Any], site: Site) -> Opera
 
     def process(key: Any, event: Any) -> None:
         try:
-            own = live[key]
+            stored = live[key]
         except KeyError:
-            own = load(key)
+            stored = load(key)
         try:
-            outputs = function(event, own)
+            outputs = function(event, stored)
             if type(outputs) is not list:
                 outputs = as_list(outputs)
         except BaseException as error:
@@ -83,12 +83,12 @@ def build_multi(step: StateComputationMulti[Any, Any, Any], site: Site) -> Opera
 
     def process_with_context(key: Any, event: Any) -> None:
         try:
-            own = live[key]
+            stored = live[key]
         except KeyError:
-            own = load(key)
+            stored = load(key)
         context.key = key
         try:
-            outputs = function(event, own, context)
+            outputs = function(event, stored, context)
             if type(outputs) is not list:
                 outputs = as_list(outputs)
         except BaseException as error:

@@ -1,4 +1,4 @@
-"""What builders of stages get, and what they build.
+"""Sites at which stages are built, and built stages.
 
 A stage's builder is chosen once, by whether only events flow in it
 (``engine/stages/event_stages.py``) or also blocks of rows (``engine/columnar/stages.py``). Nothing
