@@ -284,10 +284,14 @@ class Level:
     def observed(self) -> dict[int, ObservedSource]:
         """Return this task's observations of the partitions of each source that it has read."""
         receipts = {source: head.receipts for source, head in self._sources.items()}
-        found = {source: each.observed for source, each in receipts.items() if each is not None}
+        by_source = {
+            source: each.partitions.observed
+            for source, each in receipts.items()
+            if each is not None
+        }
         return {
             source: observed._replace(pre_aggregated=self._stages.pre_aggregated(source, observed))
-            for source, observed in found.items()
+            for source, observed in by_source.items()
             if observed is not None
         }
 
@@ -307,7 +311,7 @@ class Level:
         if self.number == 0 or not (self._plan.has_time or self._plan.has_end):
             return
         after_ns = self._time.after_ns()
-        is_final = self._time.is_final
+        is_final = self._time.batch.is_final
         for stage, built in self._stages.built.items():
             head = self._plan.head_of(self._plan.stages[stage])
             reached_ns = lagged(after_ns, self._plan.watermark_lags_ns[head.id])

@@ -89,7 +89,7 @@ class LevelStages:
         is_first = self._site.task == 0
         joined = {turn for turn, _ in observed.turns}
         sent = chain.from_iterable(
-            exchange.aggregation.sent
+            exchange.aggregation.waiting.sent
             for origin, exchange in self.exchanges.items()
             if isinstance(exchange, PartialAggregationExchange) and self._reads(origin, source)
         )

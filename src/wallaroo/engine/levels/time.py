@@ -19,7 +19,6 @@ from wallaroo.engine.time.partition_times import (
     Aligned,
     EndedOf,
     Observed,
-    ObservedSource,
     PartitionTimes,
     PreAggregated,
 )
@@ -47,14 +46,14 @@ class Receipts:
     ):
         self._how = how
         self._time = time
-        self._partitions = partitions
+        self.partitions = partitions
         self._carried = carried
         self._received_ns = received_ns  # one for all records, if theirs are not used
 
     def begin(self, receipt_ms: int, partition: str | int, times: Times | None) -> None:
         """Set the next records' time of receipt; ``times``: of the events, if known."""
         time = self._time
-        self._partitions.turn(ONE if self._how.is_receipt else str(partition))
+        self.partitions.turn(ONE if self._how.is_receipt else str(partition))
         receipt_ns = receipt_ms * 1_000_000 if self._received_ns is None else self._received_ns
         time.receipt_ns = receipt_ns or TIME_MAX
         time.latest_ns = time.receipt_ns + self._how.max_ahead_ns
@@ -70,17 +69,12 @@ class Receipts:
     def end_partitions(self, ended_of: EndedOf) -> None:
         """Record that partitions have no further events."""
         if not self._how.is_receipt:
-            self._partitions.end(ended_of)
+            self.partitions.end(ended_of)
 
     def end(self) -> None:
         """Note that all of these records were read."""
         if self._how.is_receipt:
             self._time.passed_ns = max(self._time.passed_ns, self._time.event_ns)
-
-    @property
-    def observed(self) -> ObservedSource | None:
-        """Return the observations of the source's partitions; None if nothing was read."""
-        return self._partitions.observed
 
 
 def _carried_times(
@@ -130,7 +124,7 @@ class LevelTime:
     def __init__(self, plan: Plan, level: int, batch: BatchTime):
         self._plan = plan
         self._comes_first = plan.has_time and level == 1  # the first level after a shuffle
-        self._batch = batch
+        self.batch = batch
         self._observed: Observed = {}
         self._aligned: list[Aligned] = []  # by source, once all producers of level 0 are known
 
@@ -138,7 +132,7 @@ class LevelTime:
         """Accept the observations of all tasks of level 0, before blocks are fed."""
         self._observed = observed
         if self._comes_first:
-            self._aligned = aligned_sources(self._batch, self._plan.source_times, observed)
+            self._aligned = aligned_sources(self.batch, self._plan.source_times, observed)
 
     def late_pre_aggregated(self) -> Iterator[tuple[int, int, int]]:
         """Yield aggregated events that are late by the watermarks before their producer.
@@ -175,13 +169,8 @@ class LevelTime:
         floors = self._aligned[entry.source].floors[block.producer]
         return with_floors(block, floors, how.is_receipt)
 
-    @property
-    def is_final(self) -> bool:
-        """Return whether all input has ended."""
-        return self._batch.is_final
-
     def after_ns(self) -> int:
         """Return the watermark after the batch's input, ignoring ended sources and partitions."""
         sources = self._plan.source_times
-        after = after_batch(self._batch, sources, self._observed)
-        return newest_ns(after, sources) if self.is_final else after.watermark_ns
+        after = after_batch(self.batch, sources, self._observed)
+        return newest_ns(after, sources) if self.batch.is_final else after.watermark_ns

@@ -107,7 +107,7 @@ class _Handlers:
 
     def health(self, request: Request) -> Reply:
         state = self._handle.status().state
-        silent_s = time.time() - self._handle.meter.observed_at
+        silent_s = time.time() - self._handle.meter.flow.observed_at
         if state is RunState.FAILED:
             return error_reply("the run has failed", HTTPStatus.SERVICE_UNAVAILABLE)
         if state is RunState.RUNNING and silent_s > SILENCE_S_MAX:
