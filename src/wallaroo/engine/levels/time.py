@@ -7,6 +7,7 @@ tasks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from wallaroo.dataflow.plan.model import Plan, SourceEntry, SourceTime, Stage, ToExchange
@@ -30,51 +31,44 @@ from wallaroo.steps.windows.panes import Panes
 from wallaroo.steps.windows.spec import RangeWindowSpec
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Receipts:
     """Times of the records that are read from one source.
 
     Events have the time of their receipt; an extractor, or the records, may replace it.
     """
 
-    def __init__(
-        self,
-        how: SourceTime,
-        time: StageTime,
-        partitions: PartitionTimes,
-        carried: CarriedTimes | None,
-        received_ns: int | None,
-    ):
-        self._how = how
-        self._time = time
-        self.partitions = partitions
-        self._carried = carried
-        self._received_ns = received_ns  # one for all records, if theirs are not used
+    how: SourceTime
+    time: StageTime
+    partitions: PartitionTimes
+    carried: CarriedTimes | None
+    received_ns: int | None  # one for all records, if theirs are not used
 
     def begin(self, receipt_ms: int, partition: str | int, times: Times | None) -> None:
         """Set the next records' time of receipt; ``times``: of the events, if known."""
-        time = self._time
-        self.partitions.turn(ONE if self._how.is_receipt else str(partition))
-        receipt_ns = receipt_ms * 1_000_000 if self._received_ns is None else self._received_ns
+        time = self.time
+        self.partitions.turn(ONE if self.how.is_receipt else str(partition))
+        receipt_ns = receipt_ms * 1_000_000 if self.received_ns is None else self.received_ns
         time.receipt_ns = receipt_ns or TIME_MAX
-        time.latest_ns = time.receipt_ns + self._how.max_ahead_ns
+        time.latest_ns = time.receipt_ns + self.how.max_ahead_ns
         time.event_ns = max(receipt_ns, time.passed_ns)
         time.watermark_ns = time.passed_ns
-        if self._carried is not None:
-            self._carried.begin(times)
+        if self.carried is not None:
+            self.carried.begin(times)
 
     def decoding(self, decode: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return a decoder that sets the times that records carry."""
-        return decode if self._carried is None else self._carried.decoding(decode)
+        return decode if self.carried is None else self.carried.decoding(decode)
 
     def end_partitions(self, ended_of: EndedOf) -> None:
         """Record that partitions have no further events."""
-        if not self._how.is_receipt:
+        if not self.how.is_receipt:
             self.partitions.end(ended_of)
 
     def end(self) -> None:
         """Note that all of these records were read."""
-        if self._how.is_receipt:
-            self._time.passed_ns = max(self._time.passed_ns, self._time.event_ns)
+        if self.how.is_receipt:
+            self.time.passed_ns = max(self.time.passed_ns, self.time.event_ns)
 
 
 def _carried_times(
