@@ -96,7 +96,9 @@ def _checked(
     check_before_spark(application.plan, chosen, has_session=session is not None)
     chosen = with_host(chosen, session)
     if not chosen.module_paths:
-        chosen = replace(chosen, module_paths=_callers_folders())
+        # workers can import the modules of the calling script
+        folders = tuple(str(Path(file).resolve().parent) for file in islice(user_files(), 1))
+        chosen = replace(chosen, module_paths=folders)
     return chosen
 
 
@@ -107,8 +109,3 @@ def _refuse_unknown(changes: RunChanges) -> None:
             near = difflib.get_close_matches(name, known, 1)
             hint = f" Did you mean '{near[0]}'?" if near else f" It takes {', '.join(known)}."
             raise TypeError(f"wallaroo.run() got an unexpected argument '{name}'.{hint}")
-
-
-def _callers_folders() -> tuple[str, ...]:
-    """Return the folder of the calling script, so that workers can import its modules."""
-    return tuple(str(Path(file).resolve().parent) for file in islice(user_files(), 1))

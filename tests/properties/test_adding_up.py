@@ -132,7 +132,7 @@ def test_accumulators_of_many_events_are_sent_in_parts() -> None:
         level.feed_payloads(0, [b"k %d 3" % number], 1)
         list(level.drain())
         (exchange,) = level._stages.exchanges.values()
-        sent.append(len(exchange.aggregation.sent))  # type: ignore[attr-defined]
+        sent.append(len(exchange.aggregation.waiting.sent))  # type: ignore[attr-defined]
     assert sent == [0] * 29 + [1] * 30 + [2] * 11
 
 

@@ -74,7 +74,6 @@ from wallaroo.vectorized.steps import BatchDecoder, BatchKeyExtractor, Column, C
 
 if TYPE_CHECKING:
     from wallaroo.steps.windows.aggregation import Aggregation
-    from wallaroo.steps.windows.step import WindowStep
 
 # how far an event's time may be ahead of its receipt by default
 MAX_AHEAD = hours(24)

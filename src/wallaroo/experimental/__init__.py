@@ -3,8 +3,6 @@
 Where it runs: driver and workers; source and sink programs.
 """
 
-from __future__ import annotations
-
 from wallaroo.compat.programs import connector_wire_messages, connectors
 from wallaroo.compat.programs.client import AtLeastOnceSourceConnector, Stream
 from wallaroo.compat.programs.connectors import (

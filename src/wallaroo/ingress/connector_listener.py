@@ -21,7 +21,7 @@ import contextlib
 import selectors
 import socket
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import cast
@@ -62,7 +62,10 @@ class ConnectorListener(Listener):
         super().__init__(source, context, partial(StoredStreams, stream_in=stream_in))
         self._options = options
         self._handshake_s = context.handshake_s
-        self._streams = _known_streams(self._store.streams.counts)
+        self._streams = worker.Streams()
+        for key, last in self._store.streams.counts.items():
+            stream, name = stream_of(key)
+            self._streams.by_id[stream] = worker.Stream(name, last)
         self._frame = framer(source.framing)
         self._clients: dict[int, _Client] = {}
 
@@ -231,12 +234,3 @@ class ConnectorListener(Listener):
             client.socket.recv(READ_BYTES)
         client.socket.close()
         self.is_changed = True
-
-
-def _known_streams(counts: Mapping[bytes, int]) -> worker.Streams:
-    """Return the streams as they were stored."""
-    streams = worker.Streams()
-    for key, last in counts.items():
-        stream, name = stream_of(key)
-        streams.by_id[stream] = worker.Stream(name, last)
-    return streams

@@ -181,7 +181,7 @@ class Listener(ABC):
     @property
     def may_wait(self) -> bool:
         """Return whether what is not published yet is little, and no client waits for an answer."""
-        return not self._is_answering() and self._store.unpublished_bytes < HELD_BYTES
+        return not self._is_answering() and self._store.writer.unpublished_bytes < HELD_BYTES
 
     def is_due(self, now: float) -> bool:
         """Return whether clients are to be reported as silent (``now``: monotonic)."""
@@ -216,7 +216,7 @@ class Listener(ABC):
 
     def look_at_backlog(self) -> None:
         """Stop reading when the backlog is at its bound; resume when it is well below."""
-        is_at_bound = self._store.is_at_bound()
+        is_at_bound = self._store.backlog.is_at_bound()
         if is_at_bound is None or is_at_bound == self._store.is_paused:
             return
         self._store.is_paused = is_at_bound

@@ -182,10 +182,10 @@ class SourceStore:
         self.rejected = 0
         self.as_of_ns = 0  # all sockets were read then; 0: there is none
         self.streams = streams
-        self._writer = writer
+        self.writer = writer
         has_events = writer.position.events > 0
         self._numbers = ConnectionNumbers(writer.folder, writer.following, has_events=has_events)
-        self._backlog = Backlog(writer, backlog_bytes_max)
+        self.backlog = Backlog(writer, backlog_bytes_max)
         self._is_stopping = is_stopping
         self._log = log
         self._error = ""
@@ -201,7 +201,7 @@ class SourceStore:
 
     def note_closed(self) -> None:
         """Publish, if it is due, which connections have closed."""
-        self._numbers.note_closed(self._writer.position.events)
+        self._numbers.note_closed(self.writer.position.events)
 
     def append(
         self, frames: bytes | bytearray | memoryview, events: int, connection: int, stream: bytes
@@ -224,7 +224,7 @@ class SourceStore:
         numbers = self._numbers
         closed = b"" if numbers.is_stated else numbers.statement()
         self._until_stored(
-            lambda: self._writer.append(frames, events, receipt_ns, connection, resume, closed)
+            lambda: self.writer.append(frames, events, receipt_ns, connection, resume, closed)
         )
         if closed or connection not in numbers.has_sent:
             numbers.appended(connection)
@@ -235,14 +235,6 @@ class SourceStore:
         self.answers.published()
         self.note_closed()
 
-    @property
-    def unpublished_bytes(self) -> int:
-        """Return how many bytes were appended since the last publication."""
-        return self._writer.unpublished_bytes
-
-    def is_at_bound(self) -> bool | None:
-        return self._backlog.is_at_bound()
-
     def remove_consumed(self) -> None:
         """Remove consumed segments; later if there is no room to store their counts."""
         with contextlib.suppress(SpoolFullError):
@@ -250,7 +242,7 @@ class SourceStore:
 
     def close(self) -> None:
         """Close the spool without publishing."""
-        self._writer.close()
+        self.writer.close()
 
     def _until_stored(self, attempt: Callable[[], object]) -> None:
         while True:
@@ -265,7 +257,7 @@ class SourceStore:
                 return
 
     def _publish(self) -> None:
-        self._writer.publish(
+        self.writer.publish(
             is_paused=self.is_paused,
             connections=self.connections,
             rejected=self.rejected,
@@ -280,7 +272,7 @@ class SourceStore:
         try:
             self._publish()
         except SpoolFullError:
-            self._writer.report(
+            self.writer.report(
                 error,
                 is_paused=self.is_paused,
                 connections=self.connections,

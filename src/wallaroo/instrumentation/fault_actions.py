@@ -56,7 +56,8 @@ def _fail_next(number: int, seconds: float) -> None:
             if name in WRITES and not _is_file(first):
                 return _REAL[name](first, *rest, **options)
             if time.monotonic() >= until:
-                _restore()
+                for each, real in _REAL.items():
+                    setattr(os, each, real)
             if seconds and time.monotonic() >= until:  # the time has passed: this call succeeds
                 return _REAL[name](first, *rest, **options)
             raise OSError(number, os.strerror(number))
@@ -85,11 +86,6 @@ def _tear_next() -> None:
 
 def _is_file(descriptor: int) -> bool:
     return stat.S_ISREG(os.fstat(descriptor).st_mode)
-
-
-def _restore() -> None:
-    for name, real in _REAL.items():
-        setattr(os, name, real)
 
 
 def shift_clock(file: str) -> None:

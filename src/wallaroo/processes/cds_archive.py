@@ -49,7 +49,8 @@ def is_whole(path: Path) -> bool:
 def archive_stem(environment: Mapping[str, str]) -> Path | None:
     """Return the archive's path for this Java and Spark, without its size, or None."""
     java = _java(environment)
-    jars = _jars(environment)
+    home = spark_home(environment)
+    jars = home / "jars" if home is not None and (home / "jars").is_dir() else None
     folder = _folder(environment)
     if java is None or jars is None or folder is None:
         return None
@@ -104,11 +105,6 @@ def _java(environment: Mapping[str, str]) -> Path | None:
     program = str(Path(home, "bin", "java")) if home else None
     found = shutil.which(program or "java", path=environment.get("PATH"))
     return Path(found).resolve() if found else None
-
-
-def _jars(environment: Mapping[str, str]) -> Path | None:
-    home = spark_home(environment)
-    return home / "jars" if home is not None and (home / "jars").is_dir() else None
 
 
 def _folder(environment: Mapping[str, str]) -> Path | None:

@@ -8,8 +8,6 @@ an event that cannot be encoded, is an error of that step: it stops the run, or,
 payload.
 """
 
-from __future__ import annotations
-
 from wallaroo.serdes.avro import Avro
 from wallaroo.serdes.changes import Change, Debezium, change_decoder
 from wallaroo.serdes.csv import Csv, CsvLine

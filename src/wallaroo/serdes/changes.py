@@ -15,13 +15,7 @@ from wallaroo.steps.kinds import Decoder
 Row = TypeVar("Row")
 Op = Literal["insert", "update", "delete", "truncate"]
 # Debezium's letters; "r" is a row that a snapshot read
-OPS: dict[Any, Op] = {
-    "c": "insert",
-    "r": "insert",
-    "u": "update",
-    "d": "delete",
-    "t": "truncate",
-}
+OPS: dict[Any, Op] = {"c": "insert", "r": "insert", "u": "update", "d": "delete", "t": "truncate"}
 NOT_IN_SNAPSHOT = (None, False, "false")
 
 

@@ -11,21 +11,13 @@ from typing import Any, ClassVar, NamedTuple, is_typeddict, overload
 from msgspec import inspect
 
 from wallaroo.errors import Problem, WallarooParameterError
+from wallaroo.serdes import typed
 from wallaroo.serdes.serde import STOP, Codec, Event, Serde, exact_class, label_of
 from wallaroo.serdes.shape_errors import shown
-from wallaroo.serdes.typed import (
-    NATIVE,
-    check_written,
-    fields_read,
-    is_named_tuple,
-    plain,
-    reader_of,
-    refuse_seconds,
-)
 
 _find_special = re.compile('["\r\n\0]').search  # a row without them is split at its delimiters
 # bytes are in base64, as in JSON
-_native = tuple(each for each in NATIVE if each not in (bytes, bytearray))
+_native = tuple(each for each in typed.NATIVE if each not in (bytes, bytearray))
 _TIMES = frozenset([datetime, time])
 _OF_SEVERAL_VALUES = frozenset([list, tuple, dict])
 _TYPES_OF_SEVERAL_VALUES = (
@@ -74,14 +66,16 @@ class CsvCodec(Codec):
     def __init__(self, kind: Any, columns: tuple[str, ...] | None, delimiter: str):
         super().__init__(kind, columns, delimiter)
         self.event_class = dict if kind is None else exact_class(kind)
-        self._fields = {} if kind is None else {f.encode_name: f.type for f in fields_read(kind)}
+        self._fields = (
+            {} if kind is None else {f.encode_name: f.type for f in typed.fields_read(kind)}
+        )
         self._kind = kind
         self._columns = columns
         # dicts of a typed dict may have their keys in any order
         self._written = columns or (tuple(self._fields) if is_typeddict(kind) else None)
         self._delimiter = delimiter
         self._headers: dict[bytes, tuple[str, ...]] = {}
-        self._read = None if kind is None else reader_of(kind, is_text=True)
+        self._read = None if kind is None else typed.reader_of(kind, is_text=True)
 
     def decode(self, payload: bytes | CsvLine) -> Any:
         columns = self._columns
@@ -106,7 +100,7 @@ class CsvCodec(Codec):
         return known
 
     def check_encoder(self, label: str) -> None:
-        check_written(label, self._kind)
+        typed.check_written(label, self._kind)
         for name in (self._columns or self._fields) if self._fields else ():
             if name not in self._fields:
                 what = f"{name!r} is a column, and no field of the events."
@@ -118,9 +112,9 @@ class CsvCodec(Codec):
             raise WallarooParameterError(Problem(label, "", what, fix))
 
     def encode(self, event: Any) -> bytes:
-        row = plain(event, _native)
+        row = typed.plain(event, _native)
         columns = self._written
-        if columns is not None and type(row) is not dict and is_named_tuple(type(event)):
+        if columns is not None and type(row) is not dict and typed.is_named_tuple(type(event)):
             row = dict(zip(event._fields, row, strict=True))
         if type(row) is dict:
             try:
@@ -134,7 +128,7 @@ class CsvCodec(Codec):
         if not _OF_SEVERAL_VALUES.isdisjoint(map(type, row)):
             raise TypeError("a value of the row is a list or an object; a column has one value")
         if not _TIMES.isdisjoint(map(type, row)):
-            refuse_seconds(row)
+            typed.refuse_seconds(row)
         text: str = csv.writer(_Text, delimiter=self._delimiter, lineterminator="").writerow(row)
         if "\n" in text or "\r" in text:
             raise ValueError("a value holds a newline, and a row has to be on one line")

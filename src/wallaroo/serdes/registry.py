@@ -244,17 +244,14 @@ class RegisteredCodec(Codec):
 
     def encode(self, event: Any) -> bytes:
         if self._writer is None:
-            self._writer = self._new_writer()
+            if self._registry.register:
+                text = self.schema_text()
+                number = self._schemas.register(text, self.schema_kind)
+            else:
+                number, text = self._schemas.latest()
+            self._writer = HEAD.pack(MAGIC, number), self.writer(text)
         head, write = self._writer
         return head + write(event)
-
-    def _new_writer(self) -> tuple[bytes, Callable[[Any], bytes]]:
-        if self._registry.register:
-            text = self.schema_text()
-            number = self._schemas.register(text, self.schema_kind)
-        else:
-            number, text = self._schemas.latest()
-        return HEAD.pack(MAGIC, number), self.writer(text)
 
 
 def _number_of(head: bytes) -> int:

@@ -8,13 +8,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Generic, TypeVar, is_typeddict
 
 from wallaroo.errors import Problem, WallarooParameterError, install_command
-from wallaroo.steps.kinds import (
-    ON_ERROR,
-    STOP,
-    Callback,
-    Decoder,
-    Encoder,
-)
+from wallaroo.steps.kinds import ON_ERROR, STOP, Callback, Decoder, Encoder
 from wallaroo.user_code.references import pickle_by_name
 
 Event = TypeVar("Event")

@@ -20,13 +20,7 @@ import msgspec
 from msgspec import inspect
 
 from wallaroo.errors import Problem, WallarooParameterError
-from wallaroo.serdes.models import (
-    has_models,
-    is_model,
-    model_fields,
-    model_form,
-    model_reader,
-)
+from wallaroo.serdes.models import has_models, is_model, model_fields, model_form, model_reader
 from wallaroo.serdes.shape_errors import ShapeError, shape_error, shown
 
 Read = Callable[[Any], Any]

@@ -31,8 +31,6 @@ The configuration is a frozen dataclass, pickled on its way to workers: open con
 token.
 """
 
-from __future__ import annotations
-
 from wallaroo.connectors import sink_names
 from wallaroo.user_code.lazy_exports import lazy_exports
 

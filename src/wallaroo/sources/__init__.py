@@ -11,8 +11,6 @@ Where it runs: everywhere; see below.
 docs/sources.md has both in ten lines each.
 """
 
-from __future__ import annotations
-
 from wallaroo.connectors import source_names
 from wallaroo.user_code.lazy_exports import lazy_exports
 

@@ -75,7 +75,11 @@ class SpoolCopy:
         """
         was_connected = self._link is not None
         try:
-            self._finish()
+            if self._link is None:
+                self._link = self._connected()
+            elif self._is_pending:
+                self._link.answer()
+            self._is_pending = False
         except _ERRORS as error:
             self._drop()
             if was_connected and not isinstance(error, TimeoutError):
@@ -99,13 +103,6 @@ class SpoolCopy:
 
     def close(self) -> None:
         self._drop()
-
-    def _finish(self) -> None:
-        if self._link is None:
-            self._link = self._connected()
-        elif self._is_pending:
-            self._link.answer()
-        self._is_pending = False
 
     def _connected(self) -> ReplicaLink:
         """Return a connection to a copy that matches the folder."""

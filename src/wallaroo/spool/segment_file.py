@@ -45,7 +45,13 @@ class SegmentFile:
         Raises OSError; then a part that was written is after the log's end.
         """
         if position.byte - self._index_byte >= INDEX_STRIDE_BYTES:
-            self._append_index(position)
+            self._index_byte = position.byte
+            fault_point("spool.index")
+            try:
+                os.write(self._index_fd, index_entry(position))
+            except OSError as error:  # a hint only: without room for it, readers walk further
+                if not is_full(error):
+                    raise
         length = sum(map(len, parts))
         offset = self.segment.offset(position.byte)
         try:
@@ -68,15 +74,6 @@ class SegmentFile:
     def close(self) -> None:
         os.close(self._fd)
         os.close(self._index_fd)
-
-    def _append_index(self, position: Boundary) -> None:
-        self._index_byte = position.byte
-        fault_point("spool.index")
-        try:
-            os.write(self._index_fd, index_entry(position))
-        except OSError as error:  # a hint only: without room for it, readers walk further
-            if not is_full(error):
-                raise
 
 
 def create_segment(segment: Segment, is_durable: bool) -> SegmentFile:

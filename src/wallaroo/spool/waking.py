@@ -60,7 +60,7 @@ class PauseNote:
 def waker(address: str) -> Callable[[], None]:
     """Return a function that wakes the run at ``address``; it does nothing if that is empty."""
     if not address:
-        return _wake_none
+        return lambda: None
     sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     sender.setblocking(False)
 
@@ -69,10 +69,6 @@ def waker(address: str) -> Callable[[], None]:
             sender.sendto(b"\0", address)
 
     return wake
-
-
-def _wake_none() -> None:
-    """Do nothing."""
 
 
 def _pause_of(address: str) -> PauseNote | None:

@@ -28,17 +28,8 @@ from wallaroo.durable.slots import SlotFile
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.instrumentation.faults import fault_point
 from wallaroo.network.replica import Replica
+from wallaroo.spool import format
 from wallaroo.spool.connections import following
-from wallaroo.spool.format import (
-    SEGMENT_BYTES_MAX,
-    Boundary,
-    ReplicaSilentError,
-    SpoolHead,
-    chunk_parts,
-    disk_error,
-    pack_head,
-    segment_at,
-)
 from wallaroo.spool.recovery import Recovered, recover
 from wallaroo.spool.segment_file import SegmentFile, create_segment, rewrite_end
 from wallaroo.spool.tail import read_released, read_tail
@@ -51,18 +42,18 @@ if TYPE_CHECKING:
 class _PublishedHead:
     """The head of a spool, of one checkpoint, as readers see it."""
 
-    def __init__(self, folder: Path, checkpoint: str, position: Boundary):
+    def __init__(self, folder: Path, checkpoint: str, position: format.Boundary):
         self.position = position  # published last
         self._folder = folder
         self._checkpoint = checkpoint
         self._file = SlotFile(folder / "head")
 
-    def write(self, head: SpoolHead) -> None:
+    def write(self, head: format.SpoolHead) -> None:
         """Make it visible to readers.  Raises SpoolFullError or SpoolDiskError."""
         try:
-            self._file.write(pack_head(replace(head, checkpoint=self._checkpoint)))
+            self._file.write(format.pack_head(replace(head, checkpoint=self._checkpoint)))
         except OSError as error:
-            raise disk_error(self._folder, error) from error
+            raise format.disk_error(self._folder, error) from error
         self.position = head.position
 
     def sync(self) -> None:
@@ -70,7 +61,7 @@ class _PublishedHead:
         try:
             self._file.sync()
         except OSError as error:
-            raise disk_error(self._folder, error) from error
+            raise format.disk_error(self._folder, error) from error
 
     def close(self) -> None:
         self._file.close()
@@ -80,7 +71,7 @@ class _PublishedHead:
 class _Synced:
     """The end of the data on disk."""
 
-    position: Boundary
+    position: format.Boundary
     is_in_doubt: bool = False  # a sync of chunks after it has failed
 
 
@@ -95,7 +86,7 @@ class SpoolWriter:
         folder: Path,
         *,
         is_durable: bool,
-        segment_bytes_max: int = SEGMENT_BYTES_MAX,
+        segment_bytes_max: int = format.SEGMENT_BYTES_MAX,
         checkpoint: str = "",
         replica: Replica | None = None,
     ):
@@ -116,20 +107,20 @@ class SpoolWriter:
             self._head = _PublishedHead(
                 folder, checkpoint or recovered.checkpoint, recovered.published
             )
-            self.position: Boundary = recovered.position
+            self.position: format.Boundary = recovered.position
             self.last_resume: bytes = recovered.last_resume
             self.following: int = recovered.following  # the next connection's number
-            self._segments = recovered.segments or [segment_at(folder, recovered.position)]
+            self._segments = recovered.segments or [format.segment_at(folder, recovered.position)]
             if recovered.segments:
                 self._file = SegmentFile(self._segments[-1], recovered.index_byte)
             else:
                 self._file = create_segment(self._segments[-1], is_durable)
             self._synced = _Synced(self.position)
-            with suppress(ReplicaSilentError):  # nothing is published until the copy has it
+            with suppress(format.ReplicaSilentError):  # nothing is published until the copy has it
                 self.publish()
         except OSError as error:
             os.close(self._lock_fd)
-            raise disk_error(folder, error) from error
+            raise format.disk_error(folder, error) from error
         except BaseException:
             os.close(self._lock_fd)
             raise
@@ -155,15 +146,15 @@ class SpoolWriter:
         start = byte = self.position.byte
         stated: tuple[bytes | bytearray | memoryview, ...] = ()
         if closed:
-            stated = chunk_parts(start, closed, 0, receipt_ns, connection, b"")
+            stated = format.chunk_parts(start, closed, 0, receipt_ns, connection, b"")
             byte += sum(map(len, stated))
-        parts = chunk_parts(byte, frames, events, receipt_ns, connection, resume)
+        parts = format.chunk_parts(byte, frames, events, receipt_ns, connection, resume)
         fault_point("spool.append")
         try:
             length = self._file.append(self.position, stated + parts)
         except OSError as error:
-            raise disk_error(self.folder, error) from error
-        self.position = Boundary(start + length, self.position.events + events)
+            raise format.disk_error(self.folder, error) from error
+        self.position = format.Boundary(start + length, self.position.events + events)
         self.last_resume = resume
         self.following = following(self.following, connection)
 
@@ -177,7 +168,7 @@ class SpoolWriter:
         error: str = "",
         as_of_ns: int = 0,
         skipped: int = 0,
-    ) -> Boundary:
+    ) -> format.Boundary:
         """Publish everything appended so far, after it is on disk; return the head's position.
 
         Raises SpoolFullError if the disk is full and SpoolDiskError if it refuses; then the head is
@@ -186,7 +177,7 @@ class SpoolWriter:
         self._sync()
         fault_point("spool.head")
         self._head.write(
-            SpoolHead(
+            format.SpoolHead(
                 self.position,
                 is_ended,
                 is_paused,
@@ -212,7 +203,7 @@ class SpoolWriter:
     ) -> None:
         """Show readers an error, without publishing anything more."""
         self._head.write(
-            SpoolHead(
+            format.SpoolHead(
                 self._head.position,
                 is_paused=is_paused,
                 connections=connections,
@@ -233,7 +224,7 @@ class SpoolWriter:
         return self.position.byte - max(read_tail(self.folder).byte, self._segments[0].start.byte)
 
     @property
-    def first(self) -> Boundary:
+    def first(self) -> format.Boundary:
         """Return the start of the log's oldest segment."""
         return self._segments[0].start
 
@@ -278,32 +269,29 @@ class SpoolWriter:
     def _sync_here(self) -> None:
         try:
             if self._synced.is_in_doubt:
-                self._rewrite()
+                # the doubtful chunks are copied into a segment of their own
+                self._segments = rewrite_end(
+                    self.folder, self._segments, self._synced.position, self.position
+                )
+                fresh = SegmentFile(self._segments[-1], self.position.byte)
+                self._file.close()
+                self._file = fresh
             else:
                 fault_point("spool.fsync")
                 self._file.sync()
         except OSError as error:
             self._synced.is_in_doubt = True
-            raise disk_error(self.folder, error) from error
+            raise format.disk_error(self.folder, error) from error
         self._synced = _Synced(self.position)
-
-    def _rewrite(self) -> None:
-        """Copy the doubtful chunks into a segment of their own and continue there."""
-        self._segments = rewrite_end(
-            self.folder, self._segments, self._synced.position, self.position
-        )
-        fresh = SegmentFile(self._segments[-1], self.position.byte)
-        self._file.close()
-        self._file = fresh
 
     def _roll(self) -> None:
         """Continue in a new segment; ``publish`` syncs the current one only."""
         self._sync()
-        segment = segment_at(self.folder, self.position)
+        segment = format.segment_at(self.folder, self.position)
         try:
             file = create_segment(segment, self._is_durable)
         except OSError as error:
-            raise disk_error(self.folder, error) from error
+            raise format.disk_error(self.folder, error) from error
         self._file.close()
         self._file = file
         self._segments.append(segment)

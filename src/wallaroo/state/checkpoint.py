@@ -144,12 +144,6 @@ class Checkpoint:
             self.claim.concede(str(error))
             raise
 
-    def _note_end(self) -> None:
-        """Note the newest commit, so that the next run notices if it is lost."""
-        with contextlib.suppress(OSError, CheckpointError, PeerError):
-            if self.owner.is_held:
-                self.claim.fence(self.commits.noted(self.id))
-
     @property
     def view_root(self) -> Path:
         """Return the view's folder on this host."""
@@ -190,7 +184,10 @@ class Checkpoint:
         if self.floor is not None and not self.lock.closed:
             self.floor.close()
         if not self.lock.closed:
-            self._note_end()
+            # the next run notices if the newest commit is lost
+            with contextlib.suppress(OSError, CheckpointError, PeerError):
+                if self.owner.is_held:
+                    self.claim.fence(self.commits.noted(self.id))
         self.commits.close()
         self.claim.release()
         self.lock.close()
@@ -297,8 +294,11 @@ def _locked(root: Path, is_taking_over: bool) -> tuple[IO[bytes], bool]:
 def _claimed(
     root: Path, is_durable: bool, is_fresh: bool, up_to: int | None, after: int | None
 ) -> Claim:
-    if up_to is None and not is_fresh:
-        _reject_half_rolled_back(root)
+    if up_to is None and not is_fresh and (root / ROLLBACK).exists():
+        raise CheckpointError(
+            f"a rollback of checkpoint {root} was interrupted. Finish it: run the same "
+            f"`wallaroo state rollback` again."
+        )
     if (root / layout.FORMAT).exists() and not (is_fresh or (root / EMPTYING).exists()):
         layout.read_identity(root)  # do not take over an unreadable checkpoint
     try:
@@ -517,14 +517,6 @@ def _reject_foreign(root: Path) -> None:
         raise CheckpointError(
             f"{root} is not empty and not a checkpoint of Wallaroo. Choose an empty or a new "
             f"folder."
-        )
-
-
-def _reject_half_rolled_back(root: Path) -> None:
-    if (root / ROLLBACK).exists():
-        raise CheckpointError(
-            f"a rollback of checkpoint {root} was interrupted. Finish it: run the same "
-            f"`wallaroo state rollback` again."
         )
 
 

@@ -37,11 +37,11 @@ def place_of(function: Callable[..., Any]) -> str:
     return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
 
 
-def _of_function(cls: type[Step], module: str, qualname: str, options: tuple[Any, ...]) -> Step:
+def _of_function(cls: Any, module: str, qualname: str, options: tuple[Any, ...]) -> Any:
     return cls(resolve(module, qualname), *options)
 
 
-def _by_value(cls: type[Step], function: bytes, options: tuple[Any, ...]) -> Step:
+def _by_value(cls: Any, function: bytes, options: tuple[Any, ...]) -> Any:
     return cls(pickle.loads(function), *options)
 
 
@@ -301,16 +301,8 @@ class Callback:
         function: Any = self.function
         if is_found(function):
             module = importable_module(function.__module__)
-            return _callback_of, (module, function.__qualname__)
-        return _callback_by_value, (pickle_by_value(function),)
-
-
-def _callback_of(module: str, qualname: str) -> Callback:
-    return Callback(resolve(module, qualname))
-
-
-def _callback_by_value(function: bytes) -> Callback:
-    return Callback(pickle.loads(function))
+            return _of_function, (Callback, module, function.__qualname__, ())
+        return _by_value, (Callback, pickle_by_value(function), ())
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ def uses_of_event(function: Callable[..., Any]) -> Iterator[tuple[str, str]]:
         for node in nodes:
             if not isinstance(node, ast.Subscript | ast.Attribute) or _is_stored(node):
                 continue
-            if _is_named(node.value, name):
+            if isinstance(node.value, ast.Name) and node.value.id == name:
                 attribute = node.attr if isinstance(node, ast.Attribute) else "__getitem__"
                 yield ast.unparse(node), attribute
 
@@ -147,10 +147,6 @@ def _creates_its_own(called: Any) -> bool:
 
 def _is_none(value: ast.expr | None) -> bool:
     return value is None or (isinstance(value, ast.Constant) and value.value is None)
-
-
-def _is_named(node: ast.expr, name: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == name
 
 
 def _is_stored(node: ast.Name | ast.Subscript | ast.Attribute) -> bool:

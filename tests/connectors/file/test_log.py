@@ -14,10 +14,10 @@ import pytest
 
 import wallaroo
 from tests.privileges import without_privileges
+from wallaroo.connectors.file import reader
 from wallaroo.connectors.file.cutting import LineCutter
 from wallaroo.connectors.file.files import OpenFile
 from wallaroo.connectors.file.log import MARKS_AHEAD_MAX, FileLog, FileSource
-from wallaroo.connectors.file.reader import close_files
 from wallaroo.connectors.file.source import FileSourceConfig
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.protocols.framing import Framing, frame_splitter
@@ -34,7 +34,9 @@ def as_bytes(payload: bytes) -> bytes:
 @pytest.fixture(autouse=True)
 def closed() -> Iterator[None]:
     yield
-    close_files()
+    while reader._files:
+        _, file = reader._files.popitem()
+        file.close()
 
 
 def write(path: Path, *lines: str) -> None:

@@ -16,10 +16,10 @@ from wallaroo.durable.boot import boot_id
 from wallaroo.errors import PeerError
 from wallaroo.runtime.tasks.job import VIEW_DIR, WORKER, CarriedLogs, Deployment
 from wallaroo.state.log.storage import LocalStorage
+from wallaroo.state.views import view_folders
 from wallaroo.state.views.view_folders import (
     IN_USE,
     UNUSED_S_MAX,
-    release_views,
     remove_old_views,
     use_view,
     view_name,
@@ -38,7 +38,9 @@ sys.stdin.read()
 @pytest.fixture(autouse=True)
 def _released() -> Iterator[None]:
     yield
-    release_views()
+    for descriptor in view_folders._held.values():
+        os.close(descriptor)
+    view_folders._held.clear()
 
 
 def made(parent: Path, name: str, unused_s: float = 0.0) -> Path:

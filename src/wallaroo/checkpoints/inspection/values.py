@@ -155,10 +155,6 @@ def plain(value: Any, above: tuple[int, ...] = ()) -> Any:
 Above = tuple[int, ...]
 
 
-def _float(value: float, above: Above) -> Any:
-    return value if math.isfinite(value) else {"$float": repr(value)}
-
-
 def _bytes(value: bytes, above: Above) -> Any:
     return {"$bytes": bytes(value).hex()}
 
@@ -186,7 +182,7 @@ def _ref(value: Any, above: Above) -> Any:
 
 
 _FORMS: dict[type, Callable[[Any, Above], Any]] = {
-    float: _float,
+    float: lambda value, above: value if math.isfinite(value) else {"$float": repr(value)},
     **dict.fromkeys((bytes, bytearray), _bytes),
     **dict.fromkeys((list, tuple, deque), _list),
     **dict.fromkeys((set, frozenset), _set),

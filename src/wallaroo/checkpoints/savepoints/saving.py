@@ -15,17 +15,8 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+from wallaroo.checkpoints.savepoints import places
 from wallaroo.checkpoints.savepoints.picture import OpenFile, Picture, take_picture
-from wallaroo.checkpoints.savepoints.places import (
-    BLOCK_BYTES,
-    Manifest,
-    Report,
-    SavedFile,
-    blocks_of,
-    measured,
-    require_free,
-    upload,
-)
 from wallaroo.durable.folders import is_store_url, make_private
 from wallaroo.durable.scratch import make_scratch, sweep_dead
 from wallaroo.durable.slots import write_slots
@@ -44,13 +35,13 @@ from wallaroo.state.store.store_log import StoreLog
 from wallaroo.state.store.stored_checkpoint import StoredCheckpoint, cache_folder
 
 
-def save(checkpoint: str, target: str, report: Report) -> Manifest:
+def save(checkpoint: str, target: str, report: places.Report) -> places.Manifest:
     """Save a checkpoint, a folder or a URL, to an empty or new place; return its manifest.
 
     Raises CheckpointError if there is nothing to save, or something is in ``target``, PeerError if
     a place cannot be read or written.
     """
-    require_free(target)
+    places.require_free(target)
     with ExitStack() as closing:
         root = _folder_of(checkpoint, closing)
         _require_outside(root, target)
@@ -65,7 +56,7 @@ def save(checkpoint: str, target: str, report: Report) -> Manifest:
                 f"savepoint: remove it, free or mount the disk, and save again."
             ) from error
         if is_stored:
-            upload(folder, manifest, target, report)
+            places.upload(folder, manifest, target, report)
         return manifest
 
 
@@ -103,7 +94,7 @@ def _folder_of(checkpoint: str, closing: ExitStack) -> Path:
     return rebuilt
 
 
-def _written(picture: Picture, folder: Path, report: Report) -> Manifest:
+def _written(picture: Picture, folder: Path, report: places.Report) -> places.Manifest:
     """Write a savepoint's files and, after all of them, the manifest."""
     make_private(folder, is_durable=True)
     writer = _Writer(folder)
@@ -122,12 +113,12 @@ def _written(picture: Picture, folder: Path, report: Report) -> Manifest:
     identity = json.dumps({"version": VERSION, "id": picture.id})
     writer.write(FORMAT, (with_checksum(identity),))
     files = tuple(writer.files)
-    manifest = Manifest(uuid.uuid4().hex, picture.id, last.batch, last.time_ms, files)
+    manifest = places.Manifest(uuid.uuid4().hex, picture.id, last.batch, last.time_ms, files)
     write_whole(folder / SAVEPOINT, manifest.encode(), is_durable=True, points="savepoint.manifest")
     return manifest
 
 
-def _state(picture: Picture, writer: _Writer, report: Report) -> Iterator[SnapshotRef]:
+def _state(picture: Picture, writer: _Writer, report: places.Report) -> Iterator[SnapshotRef]:
     """Write the state as a snapshot of each key group."""
     batch = picture.commits[-1].batch
     size = 0
@@ -149,7 +140,7 @@ def _without_state(commit: Commit) -> Commit:
 
 def _parts(open_file: OpenFile) -> Iterator[bytes]:
     left = open_file.size
-    while left and (part := open_file.file.read(min(left, BLOCK_BYTES))):
+    while left and (part := open_file.file.read(min(left, places.BLOCK_BYTES))):
         left -= len(part)
         yield part
 
@@ -167,7 +158,7 @@ class _Writer:
     """Writer of a savepoint's files, with their checksums."""
 
     def __init__(self, folder: Path):
-        self.files: list[SavedFile] = []
+        self.files: list[places.SavedFile] = []
         self._folder = folder
 
     def write(self, name: str, parts: Iterable[bytes]) -> None:
@@ -180,4 +171,4 @@ class _Writer:
     def note(self, name: str) -> None:
         """Note an existing file."""
         with open(self._folder / name, "rb") as file:
-            self.files.append(SavedFile(name, *measured(blocks_of(file))))
+            self.files.append(places.SavedFile(name, *places.measured(places.blocks_of(file))))

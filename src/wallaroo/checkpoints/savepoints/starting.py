@@ -133,7 +133,9 @@ def _begun(
         _moved(
             copy, root, (layout.SPOOL, layout.FORMAT)
         )  # the rest of the cache is read from the store
-        _begin_log(copy, url, identity)
+        stored = StoredCheckpoint(StoreLog(CloudObjects(url), owner_words()), copy)
+        stored.look()
+        stored.begin(identity, _commits(copy))
     else:
         _moved(copy, root, (*layout.FOLDERS, layout.PLAN, layout.ORIGIN, layout.FORMAT))
     shutil.rmtree(copy)
@@ -163,13 +165,6 @@ def _moved(copy: Path, root: Path, names: tuple[str, ...]) -> None:
             fault_point("savepoint.move")
             os.rename(copy / name, root / name)
             sync_folder(root)
-
-
-def _begin_log(copy: Path, url: str, identity: str) -> None:
-    """Store a copy as the beginning of a log in an object store."""
-    stored = StoredCheckpoint(StoreLog(CloudObjects(url), owner_words()), copy)
-    stored.look()
-    stored.begin(identity, _commits(copy))
 
 
 def _commits(copy: Path) -> list[Commit]:

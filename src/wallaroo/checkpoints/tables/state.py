@@ -26,14 +26,7 @@ from wallaroo.checkpoints.inspection.values import (
     revived,
     text_of,
 )
-from wallaroo.checkpoints.tables.columns import (
-    Kind,
-    Kinds,
-    array_of,
-    batch_of,
-    columns_of,
-    kinds_of,
-)
+from wallaroo.checkpoints.tables import columns
 from wallaroo.engine.blocks.keys import Key
 from wallaroo.user_code.stored_fields import fields_of
 
@@ -113,7 +106,7 @@ def batches(
                 if name == step
                 for row in rows_of(entry, state.forms, loads)
             ]
-            batch = batch_of(columns_of(rows)) if rows else None
+            batch = columns.batch_of(columns.columns_of(rows)) if rows else None
         if batch is not None:
             yield batch
 
@@ -130,7 +123,7 @@ def _garbage_kept() -> Iterator[None]:
             gc.enable()
 
 
-def sampled_kinds(state: StateAt, step: str) -> dict[str, Kind]:
+def sampled_kinds(state: StateAt, step: str) -> dict[str, columns.Kind]:
     """Return the columns of a step, inferred from some of its rows."""
     sample: list[pa.RecordBatch] = []
     rows = 0
@@ -139,36 +132,38 @@ def sampled_kinds(state: StateAt, step: str) -> dict[str, Kind]:
         rows += batch.num_rows
         if rows >= SAMPLE_ROWS:
             break
-    return {KEY: Kind.TEXT, PART: Kind.TEXT} | kinds_of(sample)
+    return {KEY: columns.Kind.TEXT, PART: columns.Kind.TEXT} | columns.kinds_of(sample)
 
 
 def table(found: Iterable[pa.RecordBatch]) -> pa.Table:
     """Return batches as a table, with columns that hold the values of all."""
     parts = list(found)
-    kinds = {KEY: Kind.TEXT, PART: Kind.TEXT} | kinds_of(parts)
+    kinds = {KEY: columns.Kind.TEXT, PART: columns.Kind.TEXT} | columns.kinds_of(parts)
     return pa.Table.from_batches([conformed(part, kinds) for part in parts], schema_of(kinds))
 
 
-def conformed(batch: pa.RecordBatch, kinds: Kinds) -> pa.RecordBatch:
+def conformed(batch: pa.RecordBatch, kinds: columns.Kinds) -> pa.RecordBatch:
     """Return a batch with the columns of some kinds; missing columns are null."""
     arrays = [_conformed(batch, name, kind) for name, kind in kinds.items()]
     return pa.RecordBatch.from_arrays(arrays, schema=schema_of(kinds))
 
 
-def _conformed(batch: pa.RecordBatch, name: str, kind: Kind) -> pa.Array:
+def _conformed(batch: pa.RecordBatch, name: str, kind: columns.Kind) -> pa.Array:
     if name not in batch.schema.names:
         return pa.nulls(batch.num_rows, _arrow(kind))
     column = batch.column(name)
     if column.type == _arrow(kind):
         return column
-    return array_of(column.to_pylist(), Kind.TEXT if kind is Kind.NOTHING else kind)
+    return columns.array_of(
+        column.to_pylist(), columns.Kind.TEXT if kind is columns.Kind.NOTHING else kind
+    )
 
 
-def _arrow(kind: Kind) -> pa.DataType:
-    return pa.string() if kind is Kind.NOTHING else kind.value
+def _arrow(kind: columns.Kind) -> pa.DataType:
+    return pa.string() if kind is columns.Kind.NOTHING else kind.value
 
 
-def schema_of(kinds: Kinds) -> pa.Schema:
+def schema_of(kinds: columns.Kinds) -> pa.Schema:
     """Return the schema of columns of some kinds; one without values holds text."""
     return pa.schema([(name, _arrow(kind)) for name, kind in kinds.items()])
 

@@ -3,8 +3,6 @@
 Where it runs: source and sink programs.
 """
 
-from __future__ import annotations
-
 
 class ConnectorError(Exception):
     """An error that the other side reports, or misuse of the connector."""

@@ -13,17 +13,7 @@ import socket
 import threading
 import time
 
-from wallaroo.protocols.connector import frames
-from wallaroo.protocols.connector.two_phase import (
-    CONTROL_STREAM,
-    ListUncommitted,
-    Phase1,
-    Phase2,
-    ReplyUncommitted,
-    Vote,
-    framed,
-    unpack,
-)
+from wallaroo.protocols.connector import frames, two_phase
 
 CREDITS = 1000
 READ_BYTES = 64 * 1024
@@ -109,22 +99,22 @@ class SinkServer:
             return [frames.NotifyAck(True, frame.stream, output.end)]
         if isinstance(frame, frames.EndOfStream):
             return [frames.Ack(1, ((frame.stream, output.end),))]
-        if isinstance(frame, frames.Message) and frame.stream == CONTROL_STREAM:
+        if isinstance(frame, frames.Message) and frame.stream == two_phase.CONTROL_STREAM:
             return self._transact(output, frame.payload)
         if isinstance(frame, frames.Message):
             output.waiting.append(frame)
         return []
 
     def _transact(self, output: _Output, content: bytes) -> list[frames.Frame]:
-        request = unpack(content)
-        if isinstance(request, ListUncommitted):
-            return [framed(ReplyUncommitted(request.tag, tuple(output.voted)))]
-        if isinstance(request, Phase1):
+        request = two_phase.unpack(content)
+        if isinstance(request, two_phase.ListUncommitted):
+            return [two_phase.framed(two_phase.ReplyUncommitted(request.tag, tuple(output.voted)))]
+        if isinstance(request, two_phase.Phase1):
             is_whole = all(output.holds(start, end) for _, start, end in request.ranges)
             output.voted[request.transaction] = output.waiting if is_whole else []
             output.waiting = []
-            return [framed(Vote(request.transaction, is_whole))]
-        if isinstance(request, Phase2):
+            return [two_phase.framed(two_phase.Vote(request.transaction, is_whole))]
+        if isinstance(request, two_phase.Phase2):
             for message in output.voted.pop(request.transaction, ()):
                 if request.is_commit:
                     output.end = message.id + len(message.payload)

@@ -114,17 +114,14 @@ def _matching(folder: str, parts: Sequence[str]) -> Iterator[str]:
             yield from (f"{part}/{name}" for name in _matching(full, rest))
         return
     for entry in os.scandir(folder or "."):
-        if not fnmatch.fnmatchcase(entry.name, part) or _is_hidden(entry.name, part):
+        is_hidden = entry.name.startswith(".") and not part.startswith(".")
+        if is_hidden or not fnmatch.fnmatchcase(entry.name, part):
             continue
         below = parts if part == "**" else rest
         if below and entry.is_dir(follow_symlinks=part != "**"):
             yield from (f"{entry.name}/{name}" for name in _matching(entry.path, below))
         if (part == "**" or not below) and not rest and entry.is_file():
             yield entry.name
-
-
-def _is_hidden(name: str, part: str) -> bool:
-    return name.startswith(".") and not part.startswith(".")
 
 
 def _is(kind: Callable[[int], bool], path: str) -> bool:

@@ -92,10 +92,3 @@ def _keep(path: str, file: OpenFile) -> None:
     while len(_files) > OPEN_MAX:
         _, oldest = _files.popitem(last=False)
         oldest.close()
-
-
-def close_files() -> None:
-    """Close all files of this process (tests)."""
-    while _files:
-        _, file = _files.popitem()
-        file.close()

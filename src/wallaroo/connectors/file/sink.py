@@ -25,10 +25,6 @@ from wallaroo.user_code.references import load
 Wrap = Callable[[Sequence[bytes]], Sequence[bytes]]
 
 
-def _raw(outputs: Sequence[bytes]) -> Sequence[bytes]:
-    return outputs
-
-
 def _lines(outputs: Sequence[bytes]) -> Sequence[bytes]:
     return [output + b"\n" for output in outputs]
 
@@ -37,7 +33,7 @@ def _frames(outputs: Sequence[bytes]) -> Sequence[bytes]:
     return [len(output).to_bytes(4, "big") + output for output in outputs]
 
 
-WRAPS: dict[str, Wrap] = {"raw": _raw, "lines": _lines, "frames": _frames}
+WRAPS: dict[str, Wrap] = {"raw": lambda outputs: outputs, "lines": _lines, "frames": _frames}
 
 
 class FormWriter(StagedWriter):

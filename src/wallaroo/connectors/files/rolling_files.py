@@ -155,7 +155,8 @@ def contents_of(
 
     def contents(parts: Iterable[Staged]) -> Iterator[tuple[str, bytes]]:
         if columns is None:
-            yield "", _packed(_as_lines(parts), compress)
+            lines = b"".join(bytes(output) + b"\n" for part in parts for output in part.outputs())
+            yield "", _packed(lines, compress)
             return
         for folder, table in split(_table(parts, columns), partitions):
             yield folder, _packed(written(table), compress)
@@ -165,11 +166,6 @@ def contents_of(
 
 def _packed(content: bytes, compress: bool) -> bytes:
     return gzip.compress(content, compresslevel=6, mtime=0) if compress else content
-
-
-def _as_lines(parts: Iterable[Staged]) -> bytes:
-    """Return the outputs, each followed by a newline."""
-    return b"".join(bytes(output) + b"\n" for part in parts for output in part.outputs())
 
 
 # -- rows -----------------------------------------------------------------------------------------

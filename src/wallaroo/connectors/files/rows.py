@@ -310,10 +310,6 @@ def schema_of(columns: Mapping[str, Any]) -> Any:
     return arrow().schema([(name, arrow_type(kind)) for name, kind in columns.items()])
 
 
-def _never(*values: Any) -> bool:
-    return False
-
-
 def _test_of(kinds: list[Any], required: Iterable[int], is_finite: bool) -> Callable[..., bool]:
     """Return a function that tests whether values need no other check, and Arrow takes them all.
 
@@ -335,7 +331,7 @@ def _test_of(kinds: list[Any], required: Iterable[int], is_finite: bool) -> Call
             if arrow().types.is_timestamp(kind):  # Arrow would change other times to UTC
                 test += f" and {name}.tzinfo is {'not ' * bool(kind.tz)}None"
         else:
-            return _never
+            return lambda *values: False
         if str(kind) == "double" and (is_finite or place in required):
             test += f" and {name} - {name} == 0" if is_finite else f" and {name} == {name}"
         tests.append(f"({test})" if place in required else f"({name} is None or {test})")

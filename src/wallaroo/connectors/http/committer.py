@@ -106,7 +106,8 @@ class HTTPSession(at_least_once.SlicedSession):
             raise DeliveryError(BROKEN_OFF, is_transient=True)
         if is_accepted:
             return
-        error = AnswerError(answer.status, _shown(body), _retry_after_s(answer.headers))
+        shown = " ".join(body.decode("utf-8", "replace").split())[:SHOWN_MAX]
+        error = AnswerError(answer.status, shown, _retry_after_s(answer.headers))
         if error.is_transient or config.on_refused != SKIP:
             raise error
         if len(part.outputs) > 1:
@@ -150,10 +151,6 @@ def _begin_of(answer: urllib3.BaseHTTPResponse, *, is_shown: bool) -> bytes:
     answer.close()  # no effect on a connection whose answer has been read
     answer.release_conn()
     return body
-
-
-def _shown(body: bytes) -> str:
-    return " ".join(body.decode("utf-8", "replace").split())[:SHOWN_MAX]
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float:

@@ -66,7 +66,7 @@ class Brokers:
         self._answered_at = time.monotonic()  # or when the client was opened
         self._asked_at = float("-inf")  # the last query for topics
         self._first: Flat = {}
-        self._ids: dict[str, str] = {}
+        self.ids: dict[str, str] = {}
         self._known: dict[tuple[str, str], dict[int, int]] = {}
         self.is_doubted = False  # something does not match: topics are then queried often
 
@@ -78,11 +78,11 @@ class Brokers:
             ends = self.offsets(client.NEXT)
         for (topic, number), end in ends.items():
             self._known_of(topic)[number] = end
-        return Topics(self._first, ends, self._ids, self._known, self._subscription.topics)
+        return Topics(self._first, ends, self.ids, self._known, self._subscription.topics)
 
     def _known_of(self, topic: str) -> dict[int, int]:
         """Return the last known ends of a topic, under its present id."""
-        return self._known.setdefault((topic, self._ids.get(topic, "")), {})
+        return self._known.setdefault((topic, self.ids.get(topic, "")), {})
 
     def offsets(self, time_ms: int) -> Flat:
         """Return each partition's first offset at or after a time (see `Inquiry.offsets`)."""
@@ -105,11 +105,6 @@ class Brokers:
         """Query topics again at the next call."""
         self._asked_at = float("-inf")
 
-    @property
-    def ids(self) -> dict[str, str]:
-        """Return the ids of the topics at the last query."""
-        return self._ids
-
     def stored(self) -> Flat:
         """Return the group's offsets; if it has none, the earliest ones."""
         earliest = self.offsets(client.FIRST)
@@ -130,7 +125,7 @@ class Brokers:
         names = sorted({topic for topic, _ in partitions})
         ids = self._ask(lambda inquiry: inquiry.ids(names))
         self._first = self._ask(lambda inquiry: inquiry.offsets(partitions, client.FIRST))
-        self._ids = ids
+        self.ids = ids
         self._asked_at = time.monotonic()
 
     def _partitions(self) -> list[tuple[str, int]]:

@@ -101,14 +101,10 @@ class SparingFilter(logging.Filter):
         return True
 
 
-def _is_no_producer_option(record: logging.LogRecord) -> bool:
-    return "is a producer property" not in record.getMessage()
-
-
 LOGGER.addFilter(SparingFilter())
 # a sink's consumers have the options of its producer
 SINK_LOGGER = LOGGER.getChild("sink")
-SINK_LOGGER.addFilter(_is_no_producer_option)
+SINK_LOGGER.addFilter(lambda record: "is a producer property" not in record.getMessage())
 SINK_LOGGER.addFilter(SparingFilter())
 
 # operations that the user of the brokers is not allowed to do: waiting does not help

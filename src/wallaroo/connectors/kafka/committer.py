@@ -328,7 +328,12 @@ class TransactionalSession(KafkaSession):
     def _is_new(self, batch: PendingBatch) -> bool:
         if batch.batch > self._last.batch:
             return True
-        self._check_same(batch)
+        if batch.batch == self._last.batch and batch.commit != self._last:
+            raise CheckpointError(
+                f"Kafka topic '{self._system.target}' holds output of another commit "
+                f"{batch.batch} of sink '{self._system.sink}': a copy of this checkpoint was run, "
+                f"or it was rolled back. {WAYS_ON}"
+            )
         return False
 
     def _transact(self, batches: Sequence[tuple[PendingBatch, Iterator[Staged]]]) -> None:
@@ -422,14 +427,6 @@ class TransactionalSession(KafkaSession):
         if not found:
             return CommitId(self._checkpoint)
         return CommitId(self._checkpoint, found[0].offset - 1, found[0].metadata or "")
-
-    def _check_same(self, batch: PendingBatch) -> None:
-        if batch.batch == self._last.batch and batch.commit != self._last:
-            raise CheckpointError(
-                f"Kafka topic '{self._system.target}' holds output of another commit "
-                f"{batch.batch} of sink '{self._system.sink}': a copy of this checkpoint was run, "
-                f"or it was rolled back. {WAYS_ON}"
-            )
 
     def close(self) -> None:
         super().close()

@@ -51,7 +51,7 @@ from wallaroo.connectors.kafka.reader import (
     times_ns,
     values,
 )
-from wallaroo.connectors.kafka.record import KafkaRecord, origin_of, record_of
+from wallaroo.connectors.kafka.record import origin_of, record_of
 from wallaroo.connectors.kafka.source import KafkaSourceConfig
 from wallaroo.errors import CheckpointError, PeerError
 from wallaroo.network.reachability import why_unreachable
@@ -358,7 +358,7 @@ class KafkaLog(SourceLog):
 
     def _take(self) -> Callable[[list[Any]], list[Any]]:
         if self._subscription.with_metadata:
-            return _with_metadata
+            return lambda messages: [record_of(message) for message in messages]
         return _present_values
 
     def _partition(self, topic: str, number: int, known_as: str = "") -> Partition:
@@ -443,10 +443,6 @@ class KafkaLog(SourceLog):
 def _present_values(messages: list[Any]) -> list[Any]:
     found = values(messages)
     return [value for value in found if value is not None] if None in found else found
-
-
-def _with_metadata(messages: list[Any]) -> list[KafkaRecord]:
-    return [record_of(message) for message in messages]
 
 
 def open_log(config: KafkaSourceConfig[Any], context: LogContext) -> KafkaLog:

@@ -32,7 +32,7 @@ class SendQueue:
     def __init__(self, offset: int, start: int, loader: Loader):
         """Begin at ``offset``; ``start`` is the end of the last batch that was released."""
         self.offset = max(offset, start)
-        self._start = start
+        self.start = start
         self._load = loader
         self._batches: deque[PendingBatch] = deque()
         self._current: PendingBatch | None = None
@@ -42,12 +42,7 @@ class SendQueue:
     @property
     def end(self) -> int:
         """Return the offset after the last committed byte."""
-        return self._batches[-1].end if self._batches else self._start
-
-    @property
-    def start(self) -> int:
-        """Return the lowest offset that can still be sent."""
-        return self._start
+        return self._batches[-1].end if self._batches else self.start
 
     @property
     def batch(self) -> int:
@@ -119,7 +114,7 @@ class SendQueue:
         while self.is_releasable(offset):
             released.append(self._batches.popleft())
         if released:
-            self._start = released[-1].end
+            self.start = released[-1].end
             if self._current is not None and self._current.batch <= released[-1].batch:
                 self._current = None
                 self._parts = []

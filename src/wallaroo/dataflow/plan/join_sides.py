@@ -10,20 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from wallaroo.dataflow.plan.model import (
-    BranchEntry,
-    Plan,
-    SourceEntry,
-    Stage,
-    ToExchange,
-    last_step_of,
-)
+from wallaroo.dataflow.plan import model
 from wallaroo.steps.joins.step import Dedupe
 
 SIDES = ("left", "right")
 
 
-def noted_joins(plan: Plan) -> dict[str, dict[str, Any]]:
+def noted_joins(plan: model.Plan) -> dict[str, dict[str, Any]]:
     """Return the notes of each step that matches events, by name."""
     noted = {}
     for stage in plan.stages:
@@ -42,11 +35,11 @@ def noted_joins(plan: Plan) -> dict[str, dict[str, Any]]:
     return noted
 
 
-def _sides(plan: Plan, join: Stage) -> dict[int, dict[str, list[str]]]:
+def _sides(plan: model.Plan, join: model.Stage) -> dict[int, dict[str, list[str]]]:
     """Return the sources and steps in front of each side of a join at the head of a stage."""
     sides: dict[int, dict[str, set[str]]] = {}
     for stage in plan.stages:
-        if not isinstance(stage.exit, ToExchange) or stage.exit.stage != join.id:
+        if not isinstance(stage.exit, model.ToExchange) or stage.exit.stage != join.id:
             continue
         for side in [stage.exit.side] if stage.exit.side is not None else _said(plan, stage):
             _gather(plan, stage, sides.setdefault(side, {"sources": set(), "steps": set()}), set())
@@ -56,31 +49,33 @@ def _sides(plan: Plan, join: Stage) -> dict[int, dict[str, list[str]]]:
     }
 
 
-def _said(plan: Plan, stage: Stage) -> Iterator[int]:
+def _said(plan: model.Plan, stage: model.Stage) -> Iterator[int]:
     """Yield the sides that a stage's last mark, or those of the stages before its branch, set."""
     said = [step.side for step in stage.steps if step.side is not None]
     if said:
         yield said[-1]
-    elif isinstance(stage.entry, BranchEntry):
+    elif isinstance(stage.entry, model.BranchEntry):
         for parent in stage.entry.stages:
             yield from _said(plan, plan.stages[parent])
 
 
-def _gather(plan: Plan, stage: Stage, found: dict[str, set[str]], seen: set[int]) -> None:
+def _gather(
+    plan: model.Plan, stage: model.Stage, found: dict[str, set[str]], seen: set[int]
+) -> None:
     """Add the sources and steps of a stage, and of all stages before it."""
     if stage.id in seen:
         return
     seen.add(stage.id)
     found["steps"].update(step.step_name for step in stage.steps if step.side is None)
-    if isinstance(stage.exit, ToExchange) and (last := last_step_of(stage)) is not None:
+    if isinstance(stage.exit, model.ToExchange) and (last := model.last_step_of(stage)) is not None:
         found["steps"].add(last.step_name)
-    if isinstance(stage.entry, SourceEntry):
+    if isinstance(stage.entry, model.SourceEntry):
         found["sources"].add(plan.sources[stage.entry.source].config.name)
         return
-    parents = stage.entry.stages if isinstance(stage.entry, BranchEntry) else ()
+    parents = stage.entry.stages if isinstance(stage.entry, model.BranchEntry) else ()
     for before in plan.stages:
         leave = before.exit
-        is_before = isinstance(leave, ToExchange) and leave.stage == stage.id
+        is_before = isinstance(leave, model.ToExchange) and leave.stage == stage.id
         if before.id in parents or is_before:
             _gather(plan, before, found, seen)
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from wallaroo.dataflow.plan import model, sink_ids
+from wallaroo.dataflow.plan import model, sink_ids, timing
 from wallaroo.dataflow.plan.accumulators import (
     ANOTHER_NAME,
     changed_accumulators,
@@ -37,13 +37,6 @@ from wallaroo.dataflow.plan.schemas import (
     noted_schemas,
     refused_versions,
     upgrade_for,
-)
-from wallaroo.dataflow.plan.timing import (
-    changed_layouts,
-    changed_timing,
-    noted_layouts,
-    noted_timing,
-    refused_layouts,
 )
 from wallaroo.steps.batching import BatchEvents
 from wallaroo.steps.joins.step import ORDER, Dedupe, InOrder
@@ -109,7 +102,7 @@ def describe(plan: model.Plan) -> dict[str, Any]:
     """Describe the relevant part of a plan: names and settings, no code."""
     steps = {step.step_name: step for stage in plan.stages for step in stage.steps}
     joins = noted_joins(plan)
-    layouts = noted_layouts(plan)
+    layouts = timing.noted_layouts(plan)
     schemas = noted_schemas(plan)
     on_error = {step.step_name: step.on_error for step in plan.steps if step.on_error != STOP}
     return {
@@ -140,7 +133,7 @@ def describe(plan: model.Plan) -> dict[str, Any]:
         },
         "steps": {name: step.kind for name, step in steps.items()},
         "shape": [_shape(stage) for stage in plan.stages],
-        "timing": noted_timing(plan),
+        "timing": timing.noted_timing(plan),
         **({"on_error": on_error} if on_error else {}),
         **({"joins": joins} if joins else {}),
         **({"layouts": layouts} if layouts else {}),
@@ -167,12 +160,9 @@ def renamed(text: str, step: str, new: str, *, is_done: bool) -> str:
 
 def _kept(step: Any) -> str:
     """Return the class of a step's state; for windows also their specification."""
-    own = _qualified(getattr(step, "state_class", object))
+    cls = getattr(step, "state_class", object)
+    own = f"{importable_module(cls.__module__)}.{cls.__qualname__}"
     return f"{own} over {step.kept_for}" if step.kept_for is not None else own
-
-
-def _qualified(cls: type[Any]) -> str:
-    return f"{importable_module(cls.__module__)}.{cls.__qualname__}"
 
 
 def _keys_in_front(plan: model.Plan, name: str) -> set[str]:
@@ -221,7 +211,7 @@ def abandoned(old: str, new: str) -> frozenset[str]:
     before = json.loads(old)
     after = json.loads(new)
     joins = refused_joins(before.get("joins", {}), after.get("joins", {}))
-    layouts = refused_layouts(before.get("layouts", {}), after.get("layouts", {}))
+    layouts = timing.refused_layouts(before.get("layouts", {}), after.get("layouts", {}))
     return frozenset(
         {
             *(name for name, _ in _states(before, after)),
@@ -276,7 +266,7 @@ def compare(
         *(reason for _, reason in _states(before, after)),
         *(reason for _, reason in refused_versions(before, after)),
         *(reason for _, reason in refused_joins(before.get("joins", {}), after.get("joins", {}))),
-        *(reason for _, reason in refused_layouts(*layouts)),
+        *(reason for _, reason in timing.refused_layouts(*layouts)),
     )
     if reasons:
         return Comparison(Verdict.INCOMPATIBLE, reasons)
@@ -477,9 +467,9 @@ def _changes(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
     yield from _moved_sinks(before, after)
     yield from changed_joins(before.get("joins", {}), after.get("joins", {}))
     yield from changed_aggregations(before["states"], after["states"])
-    yield from changed_timing(before, after)
+    yield from timing.changed_timing(before, after)
     yield from changed_attributes(before, after)
-    yield from changed_layouts(before.get("layouts", {}), after.get("layouts", {}))
+    yield from timing.changed_layouts(before.get("layouts", {}), after.get("layouts", {}))
     for name, kind in after["steps"].items():
         if before["steps"].get(name, kind) != kind:
             yield f"Step '{name}' was a {before['steps'][name]} and is a {kind} now."

@@ -165,38 +165,19 @@ class _Rule(Enum):
 _Key = Callable[[dict[str, str], str], Any]  # from a noted sink and its id; None: not to be matched
 
 
-def _by_name(sink: dict[str, str], own_id: str) -> Any:
-    return sink.get("name")
-
-
-def _by_place(sink: dict[str, str], own_id: str) -> Any:
-    return sink.get("target", ""), sink.get("address", "")
-
-
-def _by_id(sink: dict[str, str], own_id: str) -> Any:
-    return own_id or sink.get("name")  # only a sink of a checkpoint has an id
-
-
-def _by_target(sink: dict[str, str], own_id: str) -> Any:
-    return sink.get("target", "")
-
-
 def _without_address(sink: dict[str, str], own_id: str) -> Any:
     return None if own_id and "address" in sink else sink.get("target", "")
 
 
-def _without_target(sink: dict[str, str], own_id: str) -> Any:
-    return None if own_id and "target" in sink else ""
-
-
 # earlier versions noted no addresses, and for some kinds no target: the last two are for these
 PASSES: tuple[tuple[_Key, _Rule], ...] = (
-    (_by_name, _Rule.ANY),
-    (_by_place, _Rule.ANY),
-    (_by_id, _Rule.ANY),
-    (_by_target, _Rule.ONE),
+    (lambda sink, own_id: sink.get("name"), _Rule.ANY),
+    (lambda sink, own_id: (sink.get("target", ""), sink.get("address", "")), _Rule.ANY),
+    # only a sink of a checkpoint has an id
+    (lambda sink, own_id: own_id or sink.get("name"), _Rule.ANY),
+    (lambda sink, own_id: sink.get("target", ""), _Rule.ONE),
     (_without_address, _Rule.PLACE),
-    (_without_target, _Rule.PLACE),
+    (lambda sink, own_id: None if own_id and "target" in sink else "", _Rule.PLACE),
 )
 
 

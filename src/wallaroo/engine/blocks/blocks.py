@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from wallaroo.engine.blocks.packing import Kind
@@ -89,15 +90,11 @@ def in_order(blocks: Iterable[Block]) -> Iterator[Block]:
     for block in blocks:
         by_origin.setdefault((block.stage, block.origin), []).append(block)
     runs = [sorted(by_origin[origin], key=_place) for origin in sorted(by_origin)]
-    return heapq.merge(*runs, key=_receipt)
+    return heapq.merge(*runs, key=attrgetter("receipt_ms"))
 
 
 def _place(block: Block) -> tuple[int, int]:
     return block.producer, block.sequence
-
-
-def _receipt(block: Block) -> int:
-    return block.receipt_ms
 
 
 class Marker(NamedTuple):

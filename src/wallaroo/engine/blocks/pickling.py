@@ -117,7 +117,8 @@ def _writer_of(cls: type[Any]) -> Callable[[Any], bytes | None] | None:
         arguments = operator.attrgetter(*names)
         return _writer(head, lambda value: (arguments(value),) * 2, b"R.")
     if is_struct_of_fields(cls):
-        is_called_by_name = any(each.kind is each.KEYWORD_ONLY for each in _parameters(cls))
+        parameters = inspect.signature(cls).parameters.values()
+        is_called_by_name = any(each.kind is each.KEYWORD_ONLY for each in parameters)
         return None if is_called_by_name else _writer(head, _struct_arguments, b"R.")
     slots = slots_of(cls)
     if slots == ():
@@ -128,10 +129,6 @@ def _writer_of(cls: type[Any]) -> Callable[[Any], bytes | None] | None:
 
 
 Parts = tuple[Any, Iterable[Any]]  # an object's reduced form, and its values
-
-
-def _parameters(cls: type[Any]) -> Iterable[inspect.Parameter]:
-    return inspect.signature(cls).parameters.values()
 
 
 def _struct_arguments(value: Any) -> Parts:

@@ -5,15 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from wallaroo.dataflow.plan.model import (
-    BranchEntry,
-    Plan,
-    SourceEntry,
-    Stage,
-    ToBranches,
-    ToExchange,
-    ToSinks,
-)
+from wallaroo.dataflow.plan import model
 from wallaroo.engine.stages.event_stages import producer_of
 from wallaroo.steps.joins.step import ROW_JOINS
 from wallaroo.steps.kinds import Step
@@ -62,7 +54,7 @@ class Flow:
     The flags state whether blocks come in and go out.
     """
 
-    stage: Stage
+    stage: model.Stage
     begins_with_blocks: bool
     ends_with_blocks: bool
 
@@ -76,7 +68,7 @@ class Flow:
         )
 
 
-def flow_of(plan: Plan, stage: Stage) -> Flow:
+def flow_of(plan: model.Plan, stage: model.Stage) -> Flow:
     """Insert borders between steps that emit events and steps that accept blocks, or vice versa."""
     wanted = _wanted_at_exit(plan, stage)
     begins = _begins_with_blocks(plan, stage, wanted)
@@ -86,7 +78,9 @@ def flow_of(plan: Plan, stage: Stage) -> Flow:
     for place, step in enumerate(stage.steps):
         if step.takes_blocks != is_block:
             before = producer_of(plan, replace(stage, steps=stage.steps[:place]))
-            needs_keys = has_keys and any(map(_needs_key, stage.steps[place:]))
+            needs_keys = has_keys and any(
+                step.is_stateful or step.needs_key for step in stage.steps[place:]
+            )
             steps.append(Explode(before, needs_keys) if is_block else _collect(has_keys, step))
             is_block = step.takes_blocks
         steps.append(step)
@@ -97,18 +91,14 @@ def flow_of(plan: Plan, stage: Stage) -> Flow:
     return Flow(replace(stage, steps=tuple(steps)), begins, is_block)
 
 
-def _needs_key(step: Step) -> bool:
-    return step.is_stateful or step.needs_key
-
-
 def _collect(has_keys: bool, following: Step | None) -> Step:
     return Collect(has_keys, getattr(following, "rows_max", None) or ROWS_MAX)
 
 
-def _begins_with_blocks(plan: Plan, stage: Stage, wanted: bool | None) -> bool:
-    if isinstance(stage.entry, SourceEntry):
+def _begins_with_blocks(plan: model.Plan, stage: model.Stage, wanted: bool | None) -> bool:
+    if isinstance(stage.entry, model.SourceEntry):
         return plan.sources[stage.entry.source].decoder.takes_blocks
-    if isinstance(stage.entry, BranchEntry):  # it builds its own blocks from events
+    if isinstance(stage.entry, model.BranchEntry):  # it builds its own blocks from events
         return _passes_rows_on(plan, stage)
     if plan.has_time:  # only row joins receive rows with times from a shuffle
         return bool(stage.steps) and type(stage.steps[0]) in ROW_JOINS.values()
@@ -117,14 +107,14 @@ def _begins_with_blocks(plan: Plan, stage: Stage, wanted: bool | None) -> bool:
     return bool(wanted)
 
 
-def _wanted_at_exit(plan: Plan, stage: Stage) -> bool | None:
+def _wanted_at_exit(plan: model.Plan, stage: model.Stage) -> bool | None:
     """Return whether the stage's exit accepts blocks; None if it accepts both."""
     leave = stage.exit
-    if isinstance(leave, ToExchange):
+    if isinstance(leave, model.ToExchange):
         if leave.extractor is not None:
             return leave.extractor.takes_blocks
         return False if plan.has_time else None  # see above
-    if isinstance(leave, ToBranches):
+    if isinstance(leave, model.ToBranches):
         return None if _parts_rows(plan, leave) else False
     encoders = [plan.sinks[sink].encoder for sink in leave.sinks]
     if all(encoder is not None and encoder.encode_block is not None for encoder in encoders):
@@ -132,17 +122,17 @@ def _wanted_at_exit(plan: Plan, stage: Stage) -> bool | None:
     return any(encoder is not None and encoder.takes_blocks for encoder in encoders)
 
 
-def _parts_rows(plan: Plan, leave: ToBranches) -> bool:
+def _parts_rows(plan: model.Plan, leave: model.ToBranches) -> bool:
     """Return whether a branch receives rows; as events they would lose their times."""
     branches = [plan.stages[number] for number in leave.stages]
     return leave.split is None and any(_passes_rows_on(plan, branch) for branch in branches)
 
 
-def _passes_rows_on(plan: Plan, branch: Stage) -> bool:
+def _passes_rows_on(plan: model.Plan, branch: model.Stage) -> bool:
     """Return whether a branch without steps leads rows with times to a shuffle."""
     leave = branch.exit
-    if branch.steps or not plan.has_time or isinstance(leave, ToSinks):
+    if branch.steps or not plan.has_time or isinstance(leave, model.ToSinks):
         return False
-    if isinstance(leave, ToBranches):
+    if isinstance(leave, model.ToBranches):
         return _parts_rows(plan, leave)
     return leave.extractor is not None and leave.extractor.takes_blocks

@@ -227,7 +227,11 @@ def _as_rows(output: Any) -> Rows:
     if isinstance(output, pa.Table):
         return batch_of_table(output)
     if isinstance(output, np.ndarray):
-        return _as_array(output)
+        if output.ndim == 0:
+            raise TypeError("it returned an array without rows")
+        if isinstance(output, np.ma.MaskedArray):
+            raise TypeError("it returned a masked array; return a list or a pyarrow RecordBatch")
+        return list(output.tolist()) if output.dtype == object and output.ndim == 1 else output
     form = form_of_rows(output)
     if form is Form.ARROW:
         _require_distinct(output.schema.names)
@@ -236,14 +240,6 @@ def _as_rows(output: Any) -> Rows:
         _require_distinct(list(output.columns))
         return output if len(output.columns) else as_arrow(output)
     return output
-
-
-def _as_array(output: Array) -> Rows:
-    if output.ndim == 0:
-        raise TypeError("it returned an array without rows")
-    if isinstance(output, np.ma.MaskedArray):
-        raise TypeError("it returned a masked array; return a list or a pyarrow RecordBatch")
-    return list(output.tolist()) if output.dtype == object and output.ndim == 1 else output
 
 
 def _require_distinct(names: list[Any]) -> None:

@@ -58,7 +58,12 @@ def as_form(rows: Rows, form: Form) -> Rows:
         if form is Form.LIST:
             return list(events_of(rows))
         if form is Form.NUMPY and present is Form.LIST:
-            return _numpy_of_list(rows)
+            if rows and not isinstance(rows[0], Mapping):
+                return _array(VALUE, rows)
+            columns = _same_columns(rows)
+            if not columns:
+                raise ValueError("events without columns cannot become a numpy array")
+            return _structured({name: _array(name, values) for name, values in columns.items()})
         batch = as_arrow(rows)
         if form is not Form.ARROW and not batch.num_columns:
             raise ValueError(f"rows without columns cannot become a {form.value}")
@@ -253,15 +258,6 @@ def _require_common(kinds: set[type], name: str) -> None:
 
 
 # --- to numpy ---
-
-
-def _numpy_of_list(events: list[Any]) -> Array:
-    if events and not isinstance(events[0], Mapping):
-        return _array(VALUE, events)
-    columns = _same_columns(events)
-    if not columns:
-        raise ValueError("events without columns cannot become a numpy array")
-    return _structured({name: _array(name, values) for name, values in columns.items()})
 
 
 def _numpy_of_arrow(batch: pa.RecordBatch) -> Array:

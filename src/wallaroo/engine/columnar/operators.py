@@ -15,13 +15,7 @@ import pyarrow as pa
 
 from wallaroo.engine.columnar.borders import Collect, Explode
 from wallaroo.engine.columnar.calls import Calls, Given, given_as, missing, returned
-from wallaroo.engine.columnar.columns.row_times import (
-    RowTimes,
-    TimesOfColumn,
-    latest,
-    observed,
-    times_of,
-)
+from wallaroo.engine.columnar.columns import row_times
 from wallaroo.engine.columnar.forms import as_arrow, as_form, column_of
 from wallaroo.engine.columnar.joins.interval import IntervalColumns
 from wallaroo.engine.columnar.joins.latest import LatestColumns
@@ -131,10 +125,10 @@ def column_time(step: ColumnTime[Any], site: Site) -> Operator:
     calls = Calls(step, site.failed)
     title = f"column {step.column!r}"
 
-    def call(keys: Keys | None, rows: Rows) -> tuple[TimesOfColumn, Rows]:
+    def call(keys: Keys | None, rows: Rows) -> tuple[row_times.TimesOfColumn, Rows]:
         column = column_of(rows, step.column)
         try:
-            return times_of(column, step.earliest_ns), rows
+            return row_times.times_of(column, step.earliest_ns), rows
         except (TypeError, ValueError) as error:
             raise ValueError(f"{title}: {error}") from None
 
@@ -146,7 +140,7 @@ def column_time(step: ColumnTime[Any], site: Site) -> Operator:
         error = ahead_of_receipt(time_ns - time.receipt_ns, step.max_ahead_ns)
         rejected(_event(rows, at), error, None)
 
-    def set_times(column_times: TimesOfColumn, rows: Rows) -> None:
+    def set_times(column_times: row_times.TimesOfColumn, rows: Rows) -> None:
         for at in np.flatnonzero(column_times.is_wrong).tolist():
             far_ns = column_times.far_ahead_ns(at)
             if far_ns is not None:
@@ -154,7 +148,7 @@ def column_time(step: ColumnTime[Any], site: Site) -> Operator:
             else:
                 error = ValueError(f"{title}: {column_times.error(at)}")
                 site.failed(_event(rows, at), error, None)
-        is_ahead = ~column_times.is_wrong & (column_times.times > latest(time))
+        is_ahead = ~column_times.is_wrong & (column_times.times > row_times.latest(time))
         for at in np.flatnonzero(is_ahead).tolist():
             reject(rows, at, int(column_times.times[at]))
         times = column_times.times
@@ -164,7 +158,7 @@ def column_time(step: ColumnTime[Any], site: Site) -> Operator:
             times = times[kept]
             rows = take(rows, kept)
         if len(times):
-            emit(observed(time, times, step.delay_ns), rows)
+            emit(row_times.observed(time, times, step.delay_ns), rows)
 
     return Operator(process)
 
@@ -252,7 +246,7 @@ def exploding(emit: Emit, producer: Step, failed: OnError, needs_keys: bool = Fa
                 for event in events:
                     emit(None, event)
                 continue
-            passing = part.passing(events) if isinstance(part, RowTimes) else events
+            passing = part.passing(events) if isinstance(part, row_times.RowTimes) else events
             for key, event in zip(part.tolist(), passing, strict=True):
                 emit(key, event)
 

@@ -69,7 +69,11 @@ def events_of(rows: Rows) -> Iterable[Any]:
     if form is Form.LIST:
         return list(rows)
     if form is Form.NUMPY:
-        return _numpy_events(rows)
+        names = rows.dtype.names
+        if names is None:
+            return _numpy_values(rows)
+        columns = [_numpy_values(rows[name]) for name in names]
+        return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
     if form is Form.ARROW:
         return list(rows.to_pylist())
     return _pandas_events(rows) if form is Form.PANDAS else _polars_events(rows)
@@ -132,14 +136,6 @@ def shown(rows: Rows) -> list[Any]:
             return [{name: value for each in columns for name, value in shown(each)[0].items()}]
         name = rows.schema.names[0] if isinstance(rows, pa.RecordBatch) else "row"
         return [{name: f"{type(error).__name__}: {error}"}]
-
-
-def _numpy_events(rows: np.ndarray[Any, Any]) -> Iterable[Any]:
-    names = rows.dtype.names
-    if names is None:
-        return _numpy_values(rows)
-    columns = [_numpy_values(rows[name]) for name in names]
-    return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
 def _numpy_values(column: np.ndarray[Any, Any]) -> list[Any]:

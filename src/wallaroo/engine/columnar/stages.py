@@ -34,20 +34,14 @@ from wallaroo.engine.exchange.outputs import emit_to_all
 from wallaroo.engine.operators.interface import Emit, Operator, Site
 from wallaroo.engine.stages.event_stages import EventStageBuilder, producer_of, source_of
 from wallaroo.engine.stages.readers import Keyed, Payloads, Timed
-from wallaroo.engine.stages.stage_builder import (
-    BuiltStage,
-    FrameReader,
-    Head,
-    LevelSite,
-    StageBuilder,
-)
+from wallaroo.engine.stages.stage_builder import BuiltStage, FrameReader, Head, LevelSite
 from wallaroo.engine.stores.keyed_state import KeyedState, Read
 from wallaroo.engine.time.stage_time import StageTime
 from wallaroo.steps.kinds import Step
 from wallaroo.vectorized.steps import BatchDecoder, BatchStateComputation
 
 
-def builder_of(site: LevelSite, stage: Stage, time: StageTime) -> StageBuilder:
+def builder_of(site: LevelSite, stage: Stage, time: StageTime) -> EventStageBuilder:
     """Choose the builder of a stage in a plan with vectorized steps."""
     flow = flow_of(site.plan, stage)
     if flow.has_blocks or _accepts_rows(site.plan, stage):
@@ -65,7 +59,7 @@ def _accepts_rows(plan: Plan, stage: Stage) -> bool:
 
 
 class RowStageBuilder(EventStageBuilder):
-    """Builder of a stage in which rows flow; see ``StageBuilder``."""
+    """Builder of a stage in which rows flow."""
 
     has_rows = True
 

@@ -215,15 +215,11 @@ class StateTable(KeyedState):
                 self._rows[numbers] = rows
                 return
         for number, each in zip(numbers, raw, strict=True):
-            self._load_by_name(number, each)
-
-    def _load_by_name(self, number: int, raw: bytes) -> None:
-        """Copy the fields that both the stored row and the dtype have."""
-        row = self._rows[number : number + 1]
-        try:
-            _read_fields(row, self._loads(raw))
-        except BaseException as error:
-            blame(self.step, f"state of key {shorten(self._keys[number])}", error)
+            row = self._rows[number : number + 1]
+            try:
+                _read_fields(row, self._loads(each))
+            except BaseException as error:
+                blame(self.step, f"state of key {shorten(self._keys[number])}", error)
 
     def changes(self) -> Iterator[tuple[Key, bytes | None]]:
         """Yield key and pickled state of every touched key that differs from the stored state."""

@@ -127,7 +127,7 @@ class _AddingUp:
             columns = [column[kept] for column in panes]
             if self._add(self._fold, times.take(kept), codes, columns, timely):
                 for _ in times.take(np.flatnonzero(is_late)).passing(range(len(times) - len(kept))):
-                    self._aggregation.drop()
+                    self._aggregation.waiting.drop()
                 return
         self._explode(TimedKeys(self._time, times.times, times.watermarks, keys), rows)
 

@@ -93,7 +93,7 @@ class Exchange:
         self.producer = producer
         self._own_task = own_task  # the task whose blocks never leave this process; -1: none
         self.routes: dict[Any, Route] = {}
-        self._packing = packing
+        self.packing = packing
         self._buckets: list[tuple[list[Any], Column]] = [
             ([], packing.column()) for _ in range(max(owners) + 1)
         ]
@@ -110,11 +110,6 @@ class Exchange:
         self._replaced = replaced
         self._sequence = 0
         self._has_numbers = False  # among the keys so far
-
-    @property
-    def atomic(self) -> frozenset[type[Any]]:
-        """Return the types of values that its collectors of values accept."""
-        return self._packing.atomic
 
     def route(self, key: Any) -> Route:
         """Return and cache the route of ``key``; raise TypeError if it is not a valid key."""
@@ -156,7 +151,7 @@ class Exchange:
                     receipt_ms,
                     events,
                     packed,
-                    self._packing.kind,
+                    self.packing.kind,
                     *stamps,
                 )._replace(unpacked=unpacked)
                 self._sequence += 1

@@ -31,7 +31,7 @@ def emit_by_key(
     extract = extractor.function
     routes = exchange.routes
     route = exchange.route
-    atomic = exchange.atomic
+    atomic = exchange.packing.atomic
 
     def process(before: Any, event: Any) -> None:
         try:
@@ -70,7 +70,7 @@ def emit_timed_by_key(
     extract = extractor.function
     routes: dict[Any, Any] = exchange.routes
     route: Any = exchange.route
-    atomic = exchange.atomic
+    atomic = exchange.packing.atomic
 
     def process(before: Any, event: Any) -> None:
         try:
@@ -131,7 +131,7 @@ def emit_with_key(exchange: Exchange, not_packed: OnError) -> Emit:
     """Route by the key of the event."""
     routes = exchange.routes
     route = exchange.route
-    atomic = exchange.atomic
+    atomic = exchange.packing.atomic
 
     def process(key: Any, event: Any) -> None:
         try:
@@ -155,7 +155,7 @@ def emit_with_key(exchange: Exchange, not_packed: OnError) -> Emit:
 def emit_collected(key: str, exchange: Exchange, not_packed: OnError) -> Emit:
     """Route all events by one key."""
     _, keys, values, put = exchange.route(key)
-    atomic = exchange.atomic
+    atomic = exchange.packing.atomic
 
     def process(before: Any, event: Any) -> None:
         if type(event) in atomic:

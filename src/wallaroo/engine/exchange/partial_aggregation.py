@@ -132,13 +132,13 @@ class PartialAggregation:
         "_partition",
         "_step",
         "_time",
-        "_waiting",
         "by_key",
         "ceiling",
         "count",
         "floor",
         "lower",
         "upper",
+        "waiting",
     )
 
     def __init__(
@@ -155,7 +155,7 @@ class PartialAggregation:
         assert isinstance(step.spec, RangeWindowSpec)  # ``may_add_up``
         self._panes = Panes(step.spec)
         self._partition = ""
-        self._waiting = _Waiting(time, lost, are_ordered=is_ordered)
+        self.waiting = _Waiting(time, lost, are_ordered=is_ordered)
         self.count = 0
         self.by_key: dict[Any, Any] | None = None
         self.lower = 1
@@ -165,7 +165,7 @@ class PartialAggregation:
 
     def turn(self, partition: str) -> None:
         """Attribute the events added from here on to this partition."""
-        if self._waiting.are_ordered and self.count and partition != self._partition:
+        if self.waiting.are_ordered and self.count and partition != self._partition:
             self.send()
         self._partition = partition
         self.upper = self.lower - 1
@@ -179,7 +179,7 @@ class PartialAggregation:
             self.upper = self.lower - 1
             return
         slot, self.lower, self.upper, self.floor, self.ceiling = pane
-        self.by_key = self._waiting.of(self._partition, slot).by_key
+        self.by_key = self.waiting.of(self._partition, slot).by_key
 
     def add(
         self,
@@ -201,11 +201,11 @@ class PartialAggregation:
             else:
                 by_key[key] = accumulator
                 self.count += 1
-        self.events[0] += events
+        self.waiting.events[0] += events
 
     def send_if_many(self, reductions: Reductions) -> None:
         """Send the accumulators if there are many, or if they may have grown large."""
-        many_events = self._waiting.number >= EVENTS_EACH_MAX * reductions.accumulators_max
+        many_events = self.waiting.number >= EVENTS_EACH_MAX * reductions.accumulators_max
         if many_events or self.count >= reductions.accumulators_max:
             self.send()
 
@@ -215,10 +215,10 @@ class PartialAggregation:
         route = self._exchange.route
         time = self._time
         now = time.event_ns, time.watermark_ns
-        for partition, sums in self._waiting.take().items():
+        for partition, sums in self.waiting.take().items():
             self._exchange.turn(partition)
             for each in sums.values():
-                self._waiting.note_sent(self._exchange.origin, partition, each)
+                self.waiting.note_sent(self._exchange.origin, partition, each)
                 time.event_ns, time.watermark_ns, by_key, _ = each
                 for key, accumulator in by_key.items():
                     normal_key, keys, values, _ = routes[key] if key in routes else route(key)
@@ -243,23 +243,8 @@ class PartialAggregation:
 
     def note_reduction(self, reductions: Reductions, each_min: int) -> None:
         """Record how many accumulators were sent, and for how many events."""
-        events = sum(each.events for each in self._waiting.sent)
-        reductions.note(self._step, events, self._waiting.accumulators, each_min)
-
-    @property
-    def sent(self) -> list[PreAggregated]:
-        """Return the events that were sent as accumulators, by pane."""
-        return self._waiting.sent
-
-    @property
-    def events(self) -> Cell:
-        """Return the count of the current pane's events."""
-        return self._waiting.events
-
-    @property
-    def drop(self) -> Callable[[], None]:
-        """Return the function that counts the current event, which is late."""
-        return self._waiting.drop
+        events = sum(each.events for each in self.waiting.sent)
+        reductions.note(self._step, events, self.waiting.accumulators, each_min)
 
 
 def packing_for(step: WindowStep[Any, Any], packing: Packing) -> Packing:
@@ -327,7 +312,7 @@ def emit_partial_aggregates(
     initial = calls.initial
     update = calls.update
     key_types = KEY_TYPES
-    events = aggregation.events
+    events = aggregation.waiting.events
     packed: set[type[Any]] = set()
 
     def process(before: Any, event: Any) -> None:
@@ -366,7 +351,7 @@ def emit_partial_aggregates(
                     except BaseException as pack_error:
                         failed(event, pack_error, key)
             else:
-                aggregation.drop()
+                aggregation.waiting.drop()
 
     return process
 

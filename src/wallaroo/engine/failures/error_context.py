@@ -154,7 +154,10 @@ def error_of_exit(error: SystemExit | KeyboardInterrupt) -> UserCodeError:
 def describe(step: Step, event: str, error: BaseException) -> UserCodeError:
     """Return the error for ``step``, with the place and traceback in the user's files."""
     frames = user_frames(error.__traceback__)
-    files = _files_of(step)
+    code = getattr(step.__wrapped__, "__code__", None)
+    module = sys.modules.get(step.__module__)
+    found = {getattr(module, "__file__", None), step.place.rpartition(":")[0]}
+    files = {file for file in (found if code is None else {*found, code.co_filename}) if file}
     mine = [frame for frame in frames if frame.filename in files]
     place = f"{mine[-1].filename}:{mine[-1].lineno}" if mine else step.place
     trace = "".join(traceback.format_list(frames)) + "".join(traceback.format_exception_only(error))
@@ -164,14 +167,6 @@ def describe(step: Step, event: str, error: BaseException) -> UserCodeError:
         kind = cause.removeprefix(UNHASHABLE).strip("'")
         cause = f"TypeError: a key must be {WANTED}, not {kind}"
     return UserCodeError(step.step_name, place, event, cause, trace, fix)
-
-
-def _files_of(step: Step) -> set[str]:
-    """Return the files of a step's function, of its class, and of the line that created it."""
-    code = getattr(step.__wrapped__, "__code__", None)
-    module = sys.modules.get(step.__module__)
-    found = {getattr(module, "__file__", None), step.place.rpartition(":")[0]}
-    return {file for file in (found if code is None else {*found, code.co_filename}) if file}
 
 
 def _cause(error: BaseException) -> str:

@@ -23,15 +23,10 @@ from wallaroo.engine.levels.stages import LevelStages
 from wallaroo.engine.levels.time import LevelTime, Receipts, receipts_of
 from wallaroo.engine.operators.event_time import Times
 from wallaroo.engine.operators.interface import Emit
-from wallaroo.engine.stages.event_stages import source_of
+from wallaroo.engine.stages.event_stages import EventStageBuilder, source_of
 from wallaroo.engine.stages.readers import Keyed, Payloads, Timed
-from wallaroo.engine.stages.sampling import (
-    EVENTS_MAX,
-    Clock,
-    StageSample,
-    StageTimer,
-)
-from wallaroo.engine.stages.stage_builder import BuiltStage, FrameReader, StageBuilder
+from wallaroo.engine.stages.sampling import EVENTS_MAX, Clock, StageSample, StageTimer
+from wallaroo.engine.stages.stage_builder import BuiltStage, FrameReader
 from wallaroo.engine.time.partition_times import EndedOf, Observed, ObservedSource
 from wallaroo.engine.time.stage_time import lagged
 from wallaroo.engine.time.watermarks import NO_TIME, BatchTime
@@ -42,13 +37,15 @@ from wallaroo.protocols.framing import frame_splitter
 class SourceReader:
     """Entry of one source's frames and payloads into its stage."""
 
-    builder: StageBuilder
+    builder: EventStageBuilder
     frames: FrameReader
     feed_payloads: Callable[[Payloads], None]
     receipts: Receipts | None  # only if the plan has time
 
 
-def source_reader(stages: LevelStages, builder: StageBuilder, batch: BatchTime) -> SourceReader:
+def source_reader(
+    stages: LevelStages, builder: EventStageBuilder, batch: BatchTime
+) -> SourceReader:
     """Build the head of a stage that reads a source."""
     emit = stages.built[builder.stage.id].emit
     decode = source_of(stages.plan, builder.stage).decoder.quick
@@ -233,7 +230,7 @@ class Level:
             head.receipts.end()
         return len(payloads), samples
 
-    def _instrumented(self, builder: StageBuilder, timer: StageTimer) -> BuiltStage:
+    def _instrumented(self, builder: EventStageBuilder, timer: StageTimer) -> BuiltStage:
         """Build a stage again, and its branches, with the wrappers that measure them."""
         branches: list[Emit] = []
         for number in branches_of(builder.stage):
@@ -287,10 +284,14 @@ class Level:
     def observed(self) -> dict[int, ObservedSource]:
         """Return this task's observations of the partitions of each source that it has read."""
         receipts = {source: head.receipts for source, head in self._sources.items()}
-        found = {source: each.observed for source, each in receipts.items() if each is not None}
+        by_source = {
+            source: each.partitions.observed
+            for source, each in receipts.items()
+            if each is not None
+        }
         return {
             source: observed._replace(pre_aggregated=self._stages.pre_aggregated(source, observed))
-            for source, observed in found.items()
+            for source, observed in by_source.items()
             if observed is not None
         }
 
@@ -310,7 +311,7 @@ class Level:
         if self.number == 0 or not (self._plan.has_time or self._plan.has_end):
             return
         after_ns = self._time.after_ns()
-        is_final = self._time.is_final
+        is_final = self._time.batch.is_final
         for stage, built in self._stages.built.items():
             head = self._plan.head_of(self._plan.stages[stage])
             reached_ns = lagged(after_ns, self._plan.watermark_lags_ns[head.id])

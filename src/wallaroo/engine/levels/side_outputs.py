@@ -16,15 +16,10 @@ from wallaroo.engine.blocks.packing import Packing
 from wallaroo.engine.failures.dead_letters import writer_of
 from wallaroo.engine.failures.error_context import blame_entries
 from wallaroo.engine.failures.policies import Failures
-from wallaroo.engine.stages.stage_builder import StageBuilder
+from wallaroo.engine.stages.event_stages import EventStageBuilder
 from wallaroo.engine.stores.keyed_state import KeyedState, Read
 from wallaroo.engine.stores.operator_state import OperatorState
-from wallaroo.engine.stores.sorted_state import (
-    EntryReader,
-    Groups,
-    NothingStored,
-    namespace,
-)
+from wallaroo.engine.stores.sorted_state import EntryReader, Groups, NothingStored, namespace
 from wallaroo.steps.joins.step import Matching
 from wallaroo.steps.kinds import Step
 from wallaroo.steps.losses import Cell, Loss, Losses
@@ -99,7 +94,7 @@ class SideOutputs:
         return {place: cell[0] for place, cell in self._lost.items() if cell[0]}
 
     def open(
-        self, builder: StageBuilder, committed: Committed, groups: Groups, packing: Packing
+        self, builder: EventStageBuilder, committed: Committed, groups: Groups, packing: Packing
     ) -> None:
         """Open the states and the ordered entries of a stage's steps."""
         for step in builder.stage.steps:

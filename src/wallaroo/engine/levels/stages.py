@@ -10,14 +10,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from wallaroo.dataflow.plan.model import (
-    BranchEntry,
-    Plan,
-    SourceEntry,
-    Stage,
-    ToExchange,
-    branches_of,
-)
+from wallaroo.dataflow.plan import model
 from wallaroo.engine.blocks.keys import Key, groups_of_task, tasks_by_group
 from wallaroo.engine.blocks.packing import Packing, packing_of
 from wallaroo.engine.exchange.partial_aggregation import PartialAggregationExchange
@@ -29,7 +22,6 @@ from wallaroo.engine.stages.stage_builder import (
     LevelSite,
     Outgoing,
     Policy,
-    StageBuilder,
 )
 from wallaroo.engine.stores.sorted_state import Groups
 from wallaroo.engine.time.partition_times import ObservedSource, PreAggregated
@@ -44,7 +36,7 @@ class LevelStages:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: model.Plan,
         level: int,
         task: int,
         tasks: int,
@@ -74,7 +66,7 @@ class LevelStages:
             reductions=reductions,
             keeps_own=keeps_own,
         )
-        self.builders: dict[int, StageBuilder] = {}
+        self.builders: dict[int, EventStageBuilder] = {}
         for stage in plan.stages:
             if stage.level == level:
                 stage_time = self._time_of(stage, time, batch)
@@ -85,7 +77,7 @@ class LevelStages:
         self.exchanges: dict[int, Outgoing] = {
             number: builder.exchange
             for number, builder in self.builders.items()
-            if isinstance(builder.stage.exit, ToExchange)
+            if isinstance(builder.stage.exit, model.ToExchange)
         }
 
     def pre_aggregated(self, source: int, observed: ObservedSource) -> tuple[PreAggregated, ...]:
@@ -97,7 +89,7 @@ class LevelStages:
         is_first = self._site.task == 0
         joined = {turn for turn, _ in observed.turns}
         sent = chain.from_iterable(
-            exchange.aggregation.sent
+            exchange.aggregation.waiting.sent
             for origin, exchange in self.exchanges.items()
             if isinstance(exchange, PartialAggregationExchange) and self._reads(origin, source)
         )
@@ -105,25 +97,25 @@ class LevelStages:
 
     def _reads(self, stage: int, source: int) -> bool:
         entry = self.plan.head_of(self.plan.stages[stage]).entry
-        return isinstance(entry, SourceEntry) and entry.source == source
+        return isinstance(entry, model.SourceEntry) and entry.source == source
 
     def count_late(self, stage: int, events: int, behind_ns: int) -> None:
         """Count events that a stage aggregated as late in the step after its shuffle."""
         leave = self.plan.stages[stage].exit
-        assert isinstance(leave, ToExchange)
+        assert isinstance(leave, model.ToExchange)
         assert leave.pre_aggregated is not None
         self.effects.lost(leave.pre_aggregated, Loss.LATE)[0] += events
         self.effects.lost(leave.pre_aggregated, Loss.LATE_BY_NS)[0] += events * behind_ns
 
-    def _policy(self, stage: Stage) -> Policy:
+    def _policy(self, stage: model.Stage) -> Policy:
         """Return the policies of a stage's steps; a stage that reads a source can name it."""
         policy = self.effects.failures.policy
         source = self.plan.source_of(stage)
         return policy if source is None else partial(policy, source=source.config.name)
 
-    def _time_of(self, stage: Stage, time: BatchTime, batch: int) -> StageTime:
+    def _time_of(self, stage: model.Stage, time: BatchTime, batch: int) -> StageTime:
         """Return the time of a stage that is fed; its branches share it."""
-        if isinstance(stage.entry, BranchEntry):
+        if isinstance(stage.entry, model.BranchEntry):
             return self.builders[stage.entry.stages[0]].time
         before = time.before
         elapsed_ns = time.clock_ns - before.clock_ns if before.clock_ns else 0
@@ -135,19 +127,18 @@ class LevelStages:
         for number, builder in reversed(self.builders.items()):  # branches come first
             branches = [
                 self.builders[branch].fused(built[branch].emit)
-                for branch in branches_of(builder.stage)
+                for branch in model.branches_of(builder.stage)
             ]
             built[number] = builder.build(branches, is_sampled)
         return dict(reversed(built.items()))
 
 
-def builder_of(site: LevelSite, stage: Stage, time: StageTime) -> StageBuilder:
+def builder_of(site: LevelSite, stage: model.Stage, time: StageTime) -> EventStageBuilder:
     """Choose the builder of a stage by its kind of items: events or rows."""
     if not site.plan.has_blocks:
         return EventStageBuilder(site, stage, time)
     stages, _ = _columnar()
-    builder: StageBuilder = stages.builder_of(site, stage, time)
-    return builder
+    return stages.builder_of(site, stage, time)  # type: ignore[no-any-return]  # as declared there
 
 
 def row_reader(layout: Any, packing: Packing) -> Callable[[bytes], bool]:

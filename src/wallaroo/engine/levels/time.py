@@ -7,97 +7,72 @@ tasks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from wallaroo.dataflow.plan.model import (
-    Plan,
-    SourceEntry,
-    SourceTime,
-    Stage,
-    ToExchange,
-)
+from wallaroo.dataflow.plan.model import Plan, SourceEntry, SourceTime, Stage, ToExchange
 from wallaroo.engine.blocks.blocks import Block, with_floors
 from wallaroo.engine.blocks.ordered_keys import TIME_MAX
 from wallaroo.engine.levels.stages import LevelStages
 from wallaroo.engine.operators.event_time import CarriedTimes, Times
-from wallaroo.engine.stages.event_stages import source_of
-from wallaroo.engine.stages.stage_builder import StageBuilder
+from wallaroo.engine.stages.event_stages import EventStageBuilder, source_of
 from wallaroo.engine.time.partition_times import (
     Aligned,
     EndedOf,
     Observed,
-    ObservedSource,
     PartitionTimes,
     PreAggregated,
 )
 from wallaroo.engine.time.stage_time import StageTime
-from wallaroo.engine.time.watermarks import (
-    ONE,
-    BatchTime,
-    after_batch,
-    aligned_sources,
-    newest_ns,
-)
+from wallaroo.engine.time.watermarks import ONE, BatchTime, after_batch, aligned_sources, newest_ns
 from wallaroo.steps.kinds import EventTime
 from wallaroo.steps.losses import Loss
 from wallaroo.steps.windows.panes import Panes
 from wallaroo.steps.windows.spec import RangeWindowSpec
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Receipts:
     """Times of the records that are read from one source.
 
     Events have the time of their receipt; an extractor, or the records, may replace it.
     """
 
-    def __init__(
-        self,
-        how: SourceTime,
-        time: StageTime,
-        partitions: PartitionTimes,
-        carried: CarriedTimes | None,
-        received_ns: int | None,
-    ):
-        self._how = how
-        self._time = time
-        self._partitions = partitions
-        self._carried = carried
-        self._received_ns = received_ns  # one for all records, if theirs are not used
+    how: SourceTime
+    time: StageTime
+    partitions: PartitionTimes
+    carried: CarriedTimes | None
+    received_ns: int | None  # one for all records, if theirs are not used
 
     def begin(self, receipt_ms: int, partition: str | int, times: Times | None) -> None:
         """Set the next records' time of receipt; ``times``: of the events, if known."""
-        time = self._time
-        self._partitions.turn(ONE if self._how.is_receipt else str(partition))
-        receipt_ns = receipt_ms * 1_000_000 if self._received_ns is None else self._received_ns
+        time = self.time
+        self.partitions.turn(ONE if self.how.is_receipt else str(partition))
+        receipt_ns = receipt_ms * 1_000_000 if self.received_ns is None else self.received_ns
         time.receipt_ns = receipt_ns or TIME_MAX
-        time.latest_ns = time.receipt_ns + self._how.max_ahead_ns
+        time.latest_ns = time.receipt_ns + self.how.max_ahead_ns
         time.event_ns = max(receipt_ns, time.passed_ns)
         time.watermark_ns = time.passed_ns
-        if self._carried is not None:
-            self._carried.begin(times)
+        if self.carried is not None:
+            self.carried.begin(times)
 
     def decoding(self, decode: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return a decoder that sets the times that records carry."""
-        return decode if self._carried is None else self._carried.decoding(decode)
+        return decode if self.carried is None else self.carried.decoding(decode)
 
     def end_partitions(self, ended_of: EndedOf) -> None:
         """Record that partitions have no further events."""
-        if not self._how.is_receipt:
-            self._partitions.end(ended_of)
+        if not self.how.is_receipt:
+            self.partitions.end(ended_of)
 
     def end(self) -> None:
         """Note that all of these records were read."""
-        if self._how.is_receipt:
-            self._time.passed_ns = max(self._time.passed_ns, self._time.event_ns)
-
-    @property
-    def observed(self) -> ObservedSource | None:
-        """Return the observations of the source's partitions; None if nothing was read."""
-        return self._partitions.observed
+        if self.how.is_receipt:
+            self.time.passed_ns = max(self.time.passed_ns, self.time.event_ns)
 
 
 def _carried_times(
-    stages: LevelStages, how: SourceTime, builder: StageBuilder
+    stages: LevelStages, how: SourceTime, builder: EventStageBuilder
 ) -> CarriedTimes | None:
     """Return the setter of event times that records carry, or None if they carry none."""
     if not how.is_carried:
@@ -108,7 +83,7 @@ def _carried_times(
     return CarriedTimes(how.delay_ns, how.max_ahead_ns, builder.time, rejected, filtered)
 
 
-def receipts_of(stages: LevelStages, builder: StageBuilder, batch: BatchTime) -> Receipts:
+def receipts_of(stages: LevelStages, builder: EventStageBuilder, batch: BatchTime) -> Receipts:
     """Return the times of the source that a stage reads."""
     assert isinstance(builder.stage.entry, SourceEntry)
     source = builder.stage.entry.source
@@ -143,7 +118,7 @@ class LevelTime:
     def __init__(self, plan: Plan, level: int, batch: BatchTime):
         self._plan = plan
         self._comes_first = plan.has_time and level == 1  # the first level after a shuffle
-        self._batch = batch
+        self.batch = batch
         self._observed: Observed = {}
         self._aligned: list[Aligned] = []  # by source, once all producers of level 0 are known
 
@@ -151,7 +126,7 @@ class LevelTime:
         """Accept the observations of all tasks of level 0, before blocks are fed."""
         self._observed = observed
         if self._comes_first:
-            self._aligned = aligned_sources(self._batch, self._plan.source_times, observed)
+            self._aligned = aligned_sources(self.batch, self._plan.source_times, observed)
 
     def late_pre_aggregated(self) -> Iterator[tuple[int, int, int]]:
         """Yield aggregated events that are late by the watermarks before their producer.
@@ -188,13 +163,8 @@ class LevelTime:
         floors = self._aligned[entry.source].floors[block.producer]
         return with_floors(block, floors, how.is_receipt)
 
-    @property
-    def is_final(self) -> bool:
-        """Return whether all input has ended."""
-        return self._batch.is_final
-
     def after_ns(self) -> int:
         """Return the watermark after the batch's input, ignoring ended sources and partitions."""
         sources = self._plan.source_times
-        after = after_batch(self._batch, sources, self._observed)
-        return newest_ns(after, sources) if self.is_final else after.watermark_ns
+        after = after_batch(self.batch, sources, self._observed)
+        return newest_ns(after, sources) if self.batch.is_final else after.watermark_ns

@@ -225,7 +225,7 @@ class _Renaming(ast.NodeTransformer):
     def body(self) -> list[ast.stmt]:
         body: list[ast.stmt] = []
         for statement in self._text.body:
-            found = self.visit(_copied(statement))
+            found = self.visit(ast.parse(ast.unparse(statement)).body[0])
             body += found if isinstance(found, list) else [found]
         return body
 
@@ -256,7 +256,3 @@ class _Renaming(ast.NodeTransformer):
                 argument = ast.Name(own, ast.Load())
             arguments[name] = argument
         return before + _Renaming(self._texts, following, arguments).body()
-
-
-def _copied(statement: ast.stmt) -> ast.stmt:
-    return ast.parse(ast.unparse(statement)).body[0]

@@ -1,50 +1,20 @@
-"""A state computation with at most one output.
-
-An event and its key's state in, at most one event out.
-"""
+"""State computations: an event and its key's state in, one event or nothing out, or a list."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from wallaroo.engine.operators import timer_state as timed_state
-from wallaroo.engine.operators.interface import Emit, Operator, Site
+from wallaroo.engine.operators.interface import Operator, Site
+from wallaroo.engine.operators.outputs import as_list
 from wallaroo.steps.context import Context
-from wallaroo.steps.kinds import NO_TIMING, StateComputation
+from wallaroo.steps.kinds import NO_TIMING, StateComputation, StateComputationMulti
 
 
 def build(step: StateComputation[Any, Any, Any], site: Site) -> Operator:
     """Call the step's function; it changes the key's state object in place."""
     if step.timing != NO_TIMING:
         return timed_state.build(step, site)
-    return Operator(_with_context(step, site) if step.takes_context else _plain(step, site))
-
-
-def _plain(step: StateComputation[Any, Any, Any], site: Site) -> Emit:
-    function = step.function
-    emit = site.emit
-    failed = site.failed
-    state = site.state_of(step)
-    live = state.live
-    load = state.load
-
-    def process(key: Any, event: Any) -> None:
-        try:
-            own = live[key]
-        except KeyError:
-            own = load(key)
-        try:
-            output = function(event, own)
-        except BaseException as error:
-            failed(event, error, key)
-        else:
-            if output is not None:
-                emit(key, output)
-
-    return process
-
-
-def _with_context(step: StateComputation[Any, Any, Any], site: Site) -> Emit:
     function = step.function
     emit = site.emit
     failed = site.failed
@@ -58,6 +28,19 @@ def _with_context(step: StateComputation[Any, Any, Any], site: Site) -> Emit:
             stored = live[key]
         except KeyError:
             stored = load(key)
+        try:
+            output = function(event, stored)
+        except BaseException as error:
+            failed(event, error, key)
+        else:
+            if output is not None:
+                emit(key, output)
+
+    def process_with_context(key: Any, event: Any) -> None:
+        try:
+            stored = live[key]
+        except KeyError:
+            stored = load(key)
         context.key = key
         try:
             output = function(event, stored, context)
@@ -67,4 +50,52 @@ def _with_context(step: StateComputation[Any, Any, Any], site: Site) -> Emit:
             if output is not None:
                 emit(key, output)
 
-    return process
+    return Operator(process_with_context if step.takes_context else process)
+
+
+def build_multi(step: StateComputationMulti[Any, Any, Any], site: Site) -> Operator:
+    """Call the step's function, which returns a list; it changes the state object in place."""
+    if step.timing != NO_TIMING:
+        return timed_state.build(step, site)
+    function = step.function
+    emit = site.emit
+    failed = site.failed
+    state = site.state_of(step)
+    live = state.live
+    load = state.load
+    context = Context(state.drop, site.time)
+
+    def process(key: Any, event: Any) -> None:
+        try:
+            stored = live[key]
+        except KeyError:
+            stored = load(key)
+        try:
+            outputs = function(event, stored)
+            if type(outputs) is not list:
+                outputs = as_list(outputs)
+        except BaseException as error:
+            failed(event, error, key)
+        else:
+            for output in outputs:
+                if output is not None:
+                    emit(key, output)
+
+    def process_with_context(key: Any, event: Any) -> None:
+        try:
+            stored = live[key]
+        except KeyError:
+            stored = load(key)
+        context.key = key
+        try:
+            outputs = function(event, stored, context)
+            if type(outputs) is not list:
+                outputs = as_list(outputs)
+        except BaseException as error:
+            failed(event, error, key)
+        else:
+            for output in outputs:
+                if output is not None:
+                    emit(key, output)
+
+    return Operator(process_with_context if step.takes_context else process)

@@ -1,19 +1,18 @@
-"""Table from step classes to the modules of their operators."""
+"""Table from step classes to the builders of their operators."""
 
 from __future__ import annotations
 
 from wallaroo.engine.operators import (
     computation,
-    computation_multi,
     event_time,
     filter,
     joins,
     peek,
     state_computation,
-    state_computation_multi,
     windows,
 )
 from wallaroo.engine.operators.interface import Build, Operator, Site
+from wallaroo.steps import kinds
 from wallaroo.steps.batching import BatchEvents, LatestPerKey
 from wallaroo.steps.joins.step import (
     Dedupe,
@@ -25,26 +24,16 @@ from wallaroo.steps.joins.step import (
     Side,
     WindowJoin,
 )
-from wallaroo.steps.kinds import (
-    Computation,
-    ComputationMulti,
-    EventTime,
-    Filter,
-    Peek,
-    StateComputation,
-    StateComputationMulti,
-    Step,
-)
 from wallaroo.steps.windows.step import WindowStep
 
-OPERATORS: dict[type[Step], Build] = {
-    Computation: computation.build,
-    ComputationMulti: computation_multi.build,
-    EventTime: event_time.build,
-    Filter: filter.build,
-    Peek: peek.build,
-    StateComputation: state_computation.build,
-    StateComputationMulti: state_computation_multi.build,
+OPERATORS: dict[type[kinds.Step], Build] = {
+    kinds.Computation: computation.build,
+    kinds.ComputationMulti: computation.build_multi,
+    kinds.EventTime: event_time.build,
+    kinds.Filter: filter.build,
+    kinds.Peek: peek.build,
+    kinds.StateComputation: state_computation.build,
+    kinds.StateComputationMulti: state_computation.build_multi,
     WindowStep: windows.build,
     LatestPerKey: filter.build_latest,
     IntervalJoin: joins.build_pairs,
@@ -55,9 +44,9 @@ OPERATORS: dict[type[Step], Build] = {
     Dedupe: joins.build_dedupe,
     InOrder: joins.build_in_order,
     Side: computation.build,
-    BatchEvents: state_computation_multi.build,
+    BatchEvents: state_computation.build_multi,
 }
 
 
-def build_operator(step: Step, site: Site) -> Operator:
+def build_operator(step: kinds.Step, site: Site) -> Operator:
     return OPERATORS[type(step)](step, site)

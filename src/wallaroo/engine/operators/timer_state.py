@@ -172,11 +172,6 @@ class _Timed:
 
     def _expiring(self, process: Emit) -> Emit:
         """Expire state before an event reaches it; record the event as its last use."""
-        if self._step.expires_by_event_time:
-            return self._expiring_by_event_time(process)
-        return self._expiring_by_clock(process)
-
-    def _expiring_by_event_time(self, process: Emit) -> Emit:
         time = self._site.time
         state = self._expiring_state
         last_use = state.last_use
@@ -195,17 +190,7 @@ class _Timed:
             process(key, event)
             last_use[key] = now if used is None or now > used else used
 
-        return expiring
-
-    def _expiring_by_clock(self, process: Emit) -> Emit:
-        time = self._site.time
-        state = self._expiring_state
-        last_use = state.last_use
-        used_ns = state.used_ns
-        ttl_ns = self._step.timing.ttl_ns
-        expire = self._expire_before
-
-        def expiring(key: Any, event: Any) -> None:
+        def expiring_by_clock(key: Any, event: Any) -> None:
             now = time.clock_ns
             used = last_use.get(key)
             if used is None:
@@ -216,7 +201,7 @@ class _Timed:
             process(key, event)
             last_use[key] = now if used is None or now > used else used
 
-        return expiring
+        return expiring if self._step.expires_by_event_time else expiring_by_clock
 
     # -- timers
 

@@ -7,17 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from wallaroo.dataflow.plan.model import (
-    COLLECT_KEY,
-    BranchEntry,
-    Plan,
-    SourceEntry,
-    SourcePlan,
-    Stage,
-    ToBranches,
-    ToExchange,
-    ToSinks,
-)
+from wallaroo.dataflow.plan import model
 from wallaroo.engine.blocks.blocks import Block
 from wallaroo.engine.blocks.packing import FRAMES, Kind, unpack_accumulators
 from wallaroo.engine.exchange.exchange import Exchange
@@ -44,21 +34,7 @@ from wallaroo.engine.operators.fusing import fused
 from wallaroo.engine.operators.interface import Emit, Operator, Relay, Site
 from wallaroo.engine.operators.outputs import as_text
 from wallaroo.engine.operators.table import build_operator
-from wallaroo.engine.stages.readers import (
-    Keyed,
-    Payloads,
-    SplitFrames,
-    Timed,
-    decode_and_emit,
-    decode_and_keep,
-    decode_and_ship_raw,
-    decode_keyed,
-    decode_timed,
-    emit_events,
-    emit_timed_events,
-    explained,
-    ship_by_declared_key,
-)
+from wallaroo.engine.stages import readers
 from wallaroo.engine.stages.stage_builder import Around, BuiltStage, FrameReader, Head, LevelSite
 from wallaroo.engine.stores.keyed_state import KeyedState, Read
 from wallaroo.engine.stores.ttl_state import keyed_state_of
@@ -71,11 +47,11 @@ PASS_THROUGH: Encoder[Any] = Encoder(as_text, "no encoder")
 
 
 class EventStageBuilder:
-    """Builder of a stage through which events flow; see ``StageBuilder``."""
+    """Builder of a stage through which events flow."""
 
     has_rows = False
 
-    def __init__(self, site: LevelSite, stage: Stage, time: StageTime):
+    def __init__(self, site: LevelSite, stage: model.Stage, time: StageTime):
         self.stage = stage
         self.time = time
         self.site = site
@@ -83,9 +59,11 @@ class EventStageBuilder:
         self.unpack_by_kind = {packing.kind: packing.unpack for packing in (FRAMES, site.packing)}
         self.unpack_by_kind[Kind.ACCUMULATORS] = unpack_accumulators(site.packing)
         leave = stage.exit
-        self.exchange: Any = self.open_exchange(leave) if isinstance(leave, ToExchange) else None
+        self.exchange: Any = (
+            self.open_exchange(leave) if isinstance(leave, model.ToExchange) else None
+        )
 
-    def open_exchange(self, leave: ToExchange) -> Any:
+    def open_exchange(self, leave: model.ToExchange) -> Any:
         """Open the exchange that the stage leaves through."""
         site = self.site
         step = leave.pre_aggregated
@@ -197,15 +175,15 @@ class EventStageBuilder:
     def output(self, branches: Sequence[Emit]) -> Emit:
         """Return the output: to the exchange, to branches, or encoded to sinks."""
         leave = self.stage.exit
-        if isinstance(leave, ToBranches):
+        if isinstance(leave, model.ToBranches):
             return self._to_branches(leave, branches)
-        if isinstance(leave, ToSinks):
+        if isinstance(leave, model.ToSinks):
             encoded = [self._to_sink(sink) for sink in leave.sinks]
             changing = [_is_of_user(self.site.plan.sinks[sink].encoder) for sink in leave.sinks]
             return self._to_each(encoded, changing)
         return self._to_exchange(leave)
 
-    def _to_exchange(self, leave: ToExchange) -> Emit:
+    def _to_exchange(self, leave: model.ToExchange) -> Emit:
         exchange = self.exchange
         not_packed = noting_unpicklable(self.policy(producer_of(self.site.plan, self.stage)))
         if leave.pre_aggregated is not None and isinstance(exchange, PartialAggregationExchange):
@@ -223,7 +201,7 @@ class EventStageBuilder:
         if leave.keeps_key:
             return emit_with_key(exchange, not_packed)
         if leave.extractor is None:
-            return emit_collected(COLLECT_KEY, exchange, not_packed)
+            return emit_collected(model.COLLECT_KEY, exchange, not_packed)
         key_failed = self.policy(leave.extractor)
         if not self.site.plan.has_time:
             return emit_by_key(leave.extractor, exchange, key_failed, not_packed)
@@ -231,7 +209,7 @@ class EventStageBuilder:
             return emit_raw_by_key(leave.extractor, exchange, self.time, key_failed)
         return emit_timed_by_key(leave.extractor, exchange, self.time, key_failed, not_packed)
 
-    def _to_branches(self, leave: ToBranches, branches: Sequence[Emit]) -> Emit:
+    def _to_branches(self, leave: model.ToBranches, branches: Sequence[Emit]) -> Emit:
         if leave.split is not None:
             where_true, where_false = branches
             return emit_branched(leave.split, where_true, where_false, self.policy(leave.split))
@@ -264,57 +242,59 @@ class EventStageBuilder:
 
     def payload_reader(
         self, emit: Emit, decode: Callable[[Any], Any]
-    ) -> Callable[[Payloads], None]:
+    ) -> Callable[[readers.Payloads], None]:
         """Return a function that decodes payloads for ``emit``, or ships them as they are."""
         decoder = source_of(self.site.plan, self.stage).decoder
-        failed = explained(decoder, self.policy(decoder))
+        failed = readers.explained(decoder, self.policy(decoder))
         filtered = self.site.lost(decoder, Loss.FILTERED)
         leave = self.stage.exit
-        if not isinstance(leave, ToExchange) or not leave.is_raw:
-            return decode_and_emit(decode, emit, failed, filtered)
+        if not isinstance(leave, model.ToExchange) or not leave.is_raw:
+            return readers.decode_and_emit(decode, emit, failed, filtered)
         if self.stage.steps:
-            return decode_and_keep(decode, emit, failed, self.time, filtered)
+            return readers.decode_and_keep(decode, emit, failed, self.time, filtered)
         assert leave.extractor is not None
         key_failed = self.policy(leave.extractor)
-        head = decode_and_ship_raw(
+        head = readers.decode_and_ship_raw(
             decode, leave.extractor, self.exchange, failed, key_failed, filtered
         )
         if not decoder.has_key_place:
             return head
-        return ship_by_declared_key(decoder, leave.extractor, self.exchange, head)
+        return readers.ship_by_declared_key(decoder, leave.extractor, self.exchange, head)
 
-    def frame_reader(self, emit: Emit, feed_payloads: Callable[[Payloads], None]) -> FrameReader:
+    def frame_reader(
+        self, emit: Emit, feed_payloads: Callable[[readers.Payloads], None]
+    ) -> FrameReader:
         """Return a function that splits frames for ``feed_payloads``."""
         source = source_of(self.site.plan, self.stage)
-        return SplitFrames(source.config.wire_framing, feed_payloads, self.site.reading)
+        return readers.SplitFrames(source.config.wire_framing, feed_payloads, self.site.reading)
 
     def unpack(self, block: Block) -> tuple[Any, Any]:
         """Return a block's keys and values."""
         return block.unpacked or self.unpack_by_kind[block.kind](block.packed)
 
-    def keyed_reader(self, block: Block, emit: Emit) -> Keyed:
+    def keyed_reader(self, block: Block, emit: Emit) -> readers.Keyed:
         """Return the head for a block from a shuffle and all others from its origin."""
         if block.kind is not Kind.FRAMES:
-            return emit_events(emit)
+            return readers.emit_events(emit)
         decoder, failed = self.decoding(block)
-        return decode_keyed(decoder, emit, failed, self.site.lost(decoder, Loss.FILTERED))
+        return readers.decode_keyed(decoder, emit, failed, self.site.lost(decoder, Loss.FILTERED))
 
-    def timed_reader(self, block: Block, built: BuiltStage) -> Timed:
+    def timed_reader(self, block: Block, built: BuiltStage) -> readers.Timed:
         """Return the head for a block with times and all others from its origin."""
         leave = self.site.plan.stages[block.origin].exit
-        assert isinstance(leave, ToExchange)
+        assert isinstance(leave, model.ToExchange)
         emit = built.entry(leave, block.kind)
         if block.kind is not Kind.FRAMES:
-            return emit_timed_events(emit, self.time)
+            return readers.emit_timed_events(emit, self.time)
         decoder, failed = self.decoding(block)
         filtered = self.site.lost(decoder, Loss.FILTERED)
-        return decode_timed(decoder, emit, failed, self.time, filtered)
+        return readers.decode_timed(decoder, emit, failed, self.time, filtered)
 
     def decoding(self, block: Block) -> tuple[Decoder[Any], OnError]:
         """Return the decoder of a block's frames, and the handler of undecodable ones."""
         producer = self.site.plan.stages[block.origin]
         decoder = source_of(self.site.plan, producer).decoder
-        return decoder, explained(decoder, self.site.policy(producer)(decoder))
+        return decoder, readers.explained(decoder, self.site.policy(producer)(decoder))
 
 
 def _measured(operator: Operator, around: Around, place: int) -> Operator:
@@ -327,12 +307,12 @@ def _measured(operator: Operator, around: Around, place: int) -> Operator:
     )
 
 
-def source_of(plan: Plan, stage: Stage) -> SourcePlan:
-    assert isinstance(stage.entry, SourceEntry)
+def source_of(plan: model.Plan, stage: model.Stage) -> model.SourcePlan:
+    assert isinstance(stage.entry, model.SourceEntry)
     return plan.sources[stage.entry.source]
 
 
-def producer_of(plan: Plan, stage: Stage) -> Step:
+def producer_of(plan: model.Plan, stage: model.Stage) -> Step:
     """Return the step whose results leave the stage.
 
     Errors name it for an event that cannot be sent. If several meet in a stage without steps, it is
@@ -341,24 +321,24 @@ def producer_of(plan: Plan, stage: Stage) -> Step:
     for step in reversed(stage.steps):
         if not isinstance(step, EventTime):  # which passes events on
             return step
-    if isinstance(stage.entry, SourceEntry):
+    if isinstance(stage.entry, model.SourceEntry):
         return source_of(plan, stage).decoder
-    if isinstance(stage.entry, BranchEntry):
+    if isinstance(stage.entry, model.BranchEntry):
         return producer_of(plan, plan.stages[stage.entry.stages[0]])
     before = next(
         other
         for other in plan.stages
-        if isinstance(other.exit, ToExchange) and other.exit.stage == stage.id
+        if isinstance(other.exit, model.ToExchange) and other.exit.stage == stage.id
     )
     return producer_of(plan, before)
 
 
-def _may_change(plan: Plan, branch: Stage) -> bool:
+def _may_change(plan: model.Plan, branch: model.Stage) -> bool:
     """Return whether user functions receive a branch's events and may change them."""
     leave = branch.exit
-    if isinstance(leave, ToSinks):
+    if isinstance(leave, model.ToSinks):
         return bool(branch.steps) or any(_is_of_user(plan.sinks[s].encoder) for s in leave.sinks)
-    return bool(branch.steps) or isinstance(leave, ToBranches)
+    return bool(branch.steps) or isinstance(leave, model.ToBranches)
 
 
 def _is_of_user(encoder: Encoder[Any] | None) -> bool:

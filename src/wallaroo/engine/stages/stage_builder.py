@@ -1,4 +1,4 @@
-"""Interface of the builders of stages.
+"""Sites at which stages are built, and built stages.
 
 A stage's builder is chosen once, by whether only events flow in it
 (``engine/stages/event_stages.py``) or also blocks of rows (``engine/columnar/stages.py``). Nothing
@@ -7,9 +7,9 @@ else in a level depends on it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from wallaroo.dataflow.plan.model import Plan, Stage, ToExchange
 from wallaroo.engine.blocks.blocks import Block
@@ -19,8 +19,8 @@ from wallaroo.engine.exchange.reductions import Reductions
 from wallaroo.engine.failures.policies import OnError
 from wallaroo.engine.failures.reading import Reading
 from wallaroo.engine.operators.interface import Emit, Operator, Relay
-from wallaroo.engine.stages.readers import Keyed, Payloads, Timed, emit_sided
-from wallaroo.engine.stores.keyed_state import KeyedState, Read
+from wallaroo.engine.stages.readers import emit_sided
+from wallaroo.engine.stores.keyed_state import KeyedState
 from wallaroo.engine.stores.operator_state import OperatorState
 from wallaroo.engine.time.stage_time import StageTime, lagged
 from wallaroo.steps.kinds import Step
@@ -137,48 +137,3 @@ class BuiltStage:
                 call(place, operator.advance, own_ns)
             if is_final and operator.end is not None:
                 operator.end()
-
-
-class StageBuilder(Protocol):
-    """A builder of one stage of one task, and of its heads.
-
-    ``stage`` includes the borders between events and rows among its steps; ``exchange`` is its
-    exit, if that is an exchange.
-    """
-
-    stage: Stage
-    time: StageTime
-    policy: Policy
-    exchange: Any
-    has_rows: bool  # rows come in, go out, or flow between two of its steps
-
-    def state(self, step: Step, read: Read) -> KeyedState:
-        """Return the states of one of its steps."""
-
-    def build(self, branches: Sequence[Emit], is_sampled: bool = False) -> BuiltStage:
-        """Build the stage's operators before its ``branches``."""
-
-    def instrumented(
-        self, built: BuiltStage, branches: Sequence[Emit], around: Around
-    ) -> BuiltStage:
-        """Build an instrumented copy wrapped by ``around``; switch ``built``'s relays to it."""
-
-    def fused(self, head: Head) -> Head:
-        """Return the head fused with everything after it, if that saves calls."""
-
-    def payload_reader(
-        self, emit: Emit, decode: Callable[[Any], Any]
-    ) -> Callable[[Payloads], None]:
-        """Return the head of a stage that reads a source: it decodes payloads for ``emit``."""
-
-    def frame_reader(self, emit: Emit, feed_payloads: Callable[[Payloads], None]) -> FrameReader:
-        """Return the head of such a stage for frames; ``feed_payloads`` is that for payloads."""
-
-    def unpack(self, block: Block) -> tuple[Any, Any]:
-        """Return a block's keys, and its events, payloads or rows."""
-
-    def keyed_reader(self, block: Block, emit: Emit) -> Keyed:
-        """Return the head for a block from a shuffle and all others from its origin."""
-
-    def timed_reader(self, block: Block, built: BuiltStage) -> Timed:
-        """Return the same for blocks that carry the time of each event, and its watermark."""

@@ -15,20 +15,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from wallaroo.dataflow.plan.model import PANES
+from wallaroo.engine.stores import sorted_state
 from wallaroo.engine.stores.due_index import DueIndex
 from wallaroo.engine.stores.pane_state import PaneState
-from wallaroo.engine.stores.sorted_state import (
-    DUE,
-    DUE_PROCESSING,
-    ENTRIES,
-    EXPIRY,
-    Change,
-    EntryReader,
-    Groups,
-    SortedState,
-    Unreadable,
-    raised,
-)
 from wallaroo.engine.stores.ttl_index import TTLIndex
 
 
@@ -37,14 +26,14 @@ class OperatorState:
 
     def __init__(
         self,
-        open_reader: Callable[[str], EntryReader],
-        groups: Groups,
+        open_reader: Callable[[str], sorted_state.EntryReader],
+        groups: sorted_state.Groups,
         dumps: Callable[[Any], bytes],
         loads: Callable[[bytes], Any],
         *,
         has_panes: bool = False,
         has_chunks: bool = False,
-        unreadable: Unreadable = raised,
+        unreadable: sorted_state.Unreadable = sorted_state.raised,
     ):
         self.panes: PaneState | None = None
         if has_panes:
@@ -53,10 +42,12 @@ class OperatorState:
         self.dumps = dumps
         self._loads = loads
         self._unreadable = unreadable
-        self.entries = SortedState(open_reader(ENTRIES), groups, dumps, loads, unreadable)
-        self.due = DueIndex(open_reader(DUE), groups, has_chunks=has_chunks)
-        self.due_processing = DueIndex(open_reader(DUE_PROCESSING), groups)
-        self.expiry = TTLIndex(open_reader(EXPIRY), groups)
+        self.entries = sorted_state.SortedState(
+            open_reader(sorted_state.ENTRIES), groups, dumps, loads, unreadable
+        )
+        self.due = DueIndex(open_reader(sorted_state.DUE), groups, has_chunks=has_chunks)
+        self.due_processing = DueIndex(open_reader(sorted_state.DUE_PROCESSING), groups)
+        self.expiry = TTLIndex(open_reader(sorted_state.EXPIRY), groups)
 
     def loads(self, packed: bytes) -> Any:
         """Return a value packed within an entry."""
@@ -65,14 +56,14 @@ class OperatorState:
         except Exception as error:
             self._unreadable(error)
 
-    def changes(self) -> Iterator[tuple[str, Iterator[Change]]]:
+    def changes(self) -> Iterator[tuple[str, Iterator[sorted_state.Change]]]:
         """Yield the changes to write, by kind of namespace."""
         if self.panes is not None:
             yield PANES, self.panes.changes()
-        yield ENTRIES, self.entries.changes()
-        yield DUE, self.due.changes()
-        yield DUE_PROCESSING, self.due_processing.changes()
-        yield EXPIRY, self.expiry.changes()
+        yield sorted_state.ENTRIES, self.entries.changes()
+        yield sorted_state.DUE, self.due.changes()
+        yield sorted_state.DUE_PROCESSING, self.due_processing.changes()
+        yield sorted_state.EXPIRY, self.expiry.changes()
 
     def release(self) -> None:
         """Release all entries: the batch is over."""

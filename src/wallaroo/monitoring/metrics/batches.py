@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from wallaroo.monitoring.metrics.histogram import LatencyHistogram
@@ -64,8 +64,5 @@ class BatchMeter:
         self.durations.add(record.duration_ms)
         self.histogram.record(record.duration_ms)
         self.newest.append(record)
-        self._add_phases(record.phases_ms)
-
-    def _add_phases(self, phases_ms: Mapping[str, float]) -> None:
-        for phase, took_ms in phases_ms.items():
+        for phase, took_ms in record.phases_ms.items():
             self.phase_seconds[phase] = self.phase_seconds.get(phase, 0.0) + took_ms / 1e3

@@ -94,15 +94,11 @@ class CountMeter:
     """
 
     def __init__(self) -> None:
-        self._counts: Counts = {}
+        self.counts: Counts = {}
 
     def note(self, place: str, counts: Mapping[str, int]) -> None:
         """Note the present numbers of a source, sink, step or worker, by figure."""
         for figure, number in counts.items():
-            numbers = {**self._counts.get(figure, {}), place: number}
+            numbers = {**self.counts.get(figure, {}), place: number}
             # replaced, never changed: others may be reading it
-            self._counts = {**self._counts, figure: numbers}
-
-    @property
-    def counts(self) -> Counts:
-        return self._counts
+            self.counts = {**self.counts, figure: numbers}

@@ -70,8 +70,8 @@ class RunMeter:
         self._identity = Identity(application, started_at, checkpoint, is_durable, durability)
         self._progress = progress.RunProgress(tasks)
         self._batches = BatchMeter()
-        self._flow = FlowMeter(started_at)
-        self._latency = LatencyMeter(latency_target_ms)
+        self.flow = FlowMeter(started_at)
+        self.latency = LatencyMeter(latency_target_ms)
         self._errors = ErrorLog()
         self._steps = StepMeter()
         self._facts = StepFacts()
@@ -115,7 +115,7 @@ class RunMeter:
         """Note that input is processed from now on: rates do not count the start."""
         with self._lock:
             self._progress.running_at = now
-            self._flow.restart_rates(now)
+            self.flow.restart_rates(now)
 
     def recovered(self, recovery: progress.Recovery) -> None:
         """Note the commit found in the checkpoint and, once the run is ready, the time it took."""
@@ -188,11 +188,11 @@ class RunMeter:
                     dict(phases_ms or {}),
                 )
             )
-            self._flow.batch_done(events, outputs, started_ns / 1e9, finished_ns / 1e9)
+            self.flow.batch_done(events, outputs, started_ns / 1e9, finished_ns / 1e9)
             if outputs:
-                self._latency.batch_waits(batch, receipts)
+                self.latency.batch_waits(batch, receipts)
             else:
-                self._latency.record(receipts, finished_ns)
+                self.latency.record(receipts, finished_ns)
 
     def tasks_done(self, reports: Sequence[TaskReport]) -> None:
         """Count the work of a committed batch's tasks: events by stage, time by step, hot keys."""
@@ -227,7 +227,7 @@ class RunMeter:
     def output_left(self, batch: int, at_ns: int) -> None:
         """Record when all output up to a batch was sent, unless already known."""
         with self._lock:
-            self._latency.output_left(batch, at_ns)
+            self.latency.output_left(batch, at_ns)
 
     def observe(
         self,
@@ -243,15 +243,15 @@ class RunMeter:
         other waits follow.  Called many times a second, this also drives the history.
         """
         with self._lock:
-            self._flow.observe(sources, sinks, now, waiting_for, cause)
+            self.flow.observe(sources, sinks, now, waiting_for, cause)
             if self._history.is_due(now):
-                backlog = self._flow.backlog_events, self._flow.backlog_bytes
-                self._history.add(now, self._totals(), backlog, self._latency.take_recent())
+                backlog = self.flow.backlog_events, self.flow.backlog_bytes
+                self._history.add(now, self._totals(), backlog, self.latency.take_recent())
 
     def reset_latency(self) -> None:
         """Forget the latencies so far; outputs that have not left yet will count."""
         with self._lock:
-            self._latency.reset()
+            self.latency.reset()
 
     # -- queries from outside
 
@@ -267,17 +267,17 @@ class RunMeter:
                 last_batch=self._batches.last_batch,
                 batch_ms=self._batches.durations.last_ms,
                 batch_ms_median=self._batches.durations.median_ms,
-                events_in=self._flow.events_in.total,
-                events_done=self._flow.events_done.total,
-                outputs=self._flow.outputs.total,
-                events_in_per_s=self._flow.events_in.per_second(now),
-                events_done_per_s=self._flow.events_done.per_second(now),
-                outputs_per_s=self._flow.outputs.per_second(now),
+                events_in=self.flow.events_in.total,
+                events_done=self.flow.events_done.total,
+                outputs=self.flow.outputs.total,
+                events_in_per_s=self.flow.events_in.per_second(now),
+                events_done_per_s=self.flow.events_done.per_second(now),
+                outputs_per_s=self.flow.outputs.per_second(now),
                 tasks=self._progress.tasks,
-                sources=self._flow.sources,
-                sinks=self._flow.sinks,
-                latency=self._latency.status(),
-                waiting_for=self._flow.waiting_for,
+                sources=self.flow.sources,
+                sinks=self.flow.sinks,
+                latency=self.latency.status(),
+                waiting_for=self.flow.waiting_for,
                 checkpoint=self._identity.checkpoint,
                 is_durable=self._identity.is_durable,
                 durability=self._identity.durability,
@@ -297,9 +297,9 @@ class RunMeter:
                 damaged=self._progress.damaged,
                 step_times=self._progress.step_times,
                 counts=self.counts.counts,
-                latency_target_ms=self._latency.target_ms,
-                latency_newest_ms=self._latency.newest_p99_ms,
-                latency_late_s=self._latency.late_seconds,
+                latency_target_ms=self.latency.target_ms,
+                latency_newest_ms=self.latency.newest_p99_ms,
+                latency_late_s=self.latency.late_seconds,
                 processes=self._progress.usage.processes,
                 cpu_s=self._progress.usage.cpu_s,
                 standby=self._identity.standby,
@@ -326,7 +326,7 @@ class RunMeter:
                 batch_seconds=LatencyBuckets.of(self._batches.histogram),
                 latency={
                     pipeline: LatencyBuckets.of(seen)
-                    for pipeline, seen in self._latency.by_pipeline.items()
+                    for pipeline, seen in self.latency.by_pipeline.items()
                 },
                 failed=tuple(self._errors.newest),
                 failed_total=self._errors.total,
@@ -345,21 +345,11 @@ class RunMeter:
         with self._lock:
             return self._history.newest()
 
-    @property
-    def observed_at(self) -> float:
-        """Return the time of the last report of sources and sinks, in unix seconds."""
-        return self._flow.observed_at
-
-    @property
-    def waiting_batches(self) -> int:
-        """Return how many entries wait for their output to leave; at most WAITING_BATCHES_MAX."""
-        return self._latency.waiting_batches
-
     def _totals(self) -> Totals:
         return Totals(
-            self._flow.events_in.total,
-            self._flow.events_done.total,
-            self._flow.outputs.total,
+            self.flow.events_in.total,
+            self.flow.events_done.total,
+            self.flow.outputs.total,
             self._batches.count,
             self._batches.total_ms,
         )

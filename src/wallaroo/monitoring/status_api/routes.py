@@ -107,7 +107,7 @@ class _Handlers:
 
     def health(self, request: Request) -> Reply:
         state = self._handle.status().state
-        silent_s = time.time() - self._handle.meter.observed_at
+        silent_s = time.time() - self._handle.meter.flow.observed_at
         if state is RunState.FAILED:
             return error_reply("the run has failed", HTTPStatus.SERVICE_UNAVAILABLE)
         if state is RunState.RUNNING and silent_s > SILENCE_S_MAX:
@@ -181,7 +181,12 @@ class _Handlers:
         return self._from_state(queries.OBJECT, str(OBJECT_COMMITS_MAX), wanted)
 
     def _from_state(self, query: str, limit: str, wanted: dict[str, Any]) -> Reply:
-        if not _is_limit(limit):
+        if not (
+            limit.isascii()
+            and limit.isdigit()
+            and len(limit) <= len(str(queries.LIMIT_MAX))
+            and 1 <= int(limit) <= queries.LIMIT_MAX
+        ):
             what = (
                 f"limit={limit} is not a number from 1 to {queries.LIMIT_MAX}. `wallaroo state "
                 f"export` writes all entries."
@@ -193,12 +198,3 @@ class _Handlers:
             return error_reply(str(error), HTTPStatus.SERVICE_UNAVAILABLE)
         headers = {queries.TRUNCATED: "true"} if found.is_truncated else {}
         return Reply(HTTPStatus.OK, found.body, headers)
-
-
-def _is_limit(text: str) -> bool:
-    return (
-        text.isascii()
-        and text.isdigit()
-        and len(text) <= len(str(queries.LIMIT_MAX))
-        and 1 <= int(text) <= queries.LIMIT_MAX
-    )

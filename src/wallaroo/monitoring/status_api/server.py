@@ -40,7 +40,7 @@ class StatusServer:
         self._handle = handle
         self._host = host
         self._port = port
-        self._token = token
+        self.token = token
         self._tls = tls
         self._request_s = request_s
         self._server: HttpServer | None = None
@@ -63,14 +63,6 @@ class StatusServer:
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"{host}:{self._port}"
 
-    @property
-    def token(self) -> str:
-        """Return the token that clients must present; known once it has started.
-
-        For figures on a loopback address they must only if it was configured.
-        """
-        return self._token
-
     def start(self, *, is_leading: bool = True) -> None:
         """Listen, register; in the checkpoint only as its leader.
 
@@ -87,12 +79,12 @@ class StatusServer:
                 f"another port; 0 takes a free one."
             ) from error
         try:
-            server.access = access_for(self._host, server.server_port, self._token)
+            server.access = access_for(self._host, server.server_port, self.token)
         except PeerError:
             server.close()
             raise
         self._port = server.server_port
-        self._token = server.access.token
+        self.token = server.access.token
         self._server = server
         threading.Thread(target=server.serve, name="wallaroo-status", daemon=True).start()
         try:
@@ -124,6 +116,6 @@ class StatusServer:
             started_at=self._handle.status().started_at,
             host=socket.gethostname(),
             checkpoint=str(self._handle.root),
-            token=self._token,
+            token=self.token,
             certificate=Path(self._tls.certificate).read_text("ascii") if self._tls else "",
         )

@@ -12,21 +12,7 @@ import struct
 from dataclasses import dataclass
 from typing import get_args
 
-from wallaroo.protocols.connector.frames import (
-    FLAG,
-    NUMBER,
-    SHORT,
-    U8,
-    U32,
-    Fields,
-    Form,
-    MalformedFrameError,
-    Message,
-    Reader,
-    counted,
-    parsed,
-    short,
-)
+from wallaroo.protocols.connector import frames
 
 CONTROL_STREAM = 0
 OUTPUT_STREAM = 1
@@ -35,72 +21,74 @@ _RANGE = struct.Struct(">QQQ")
 Range = tuple[int, int, int]  # stream, first byte, byte after the last
 
 
-def _read_shorts(reader: Reader) -> tuple[bytes, ...]:
+def _read_shorts(reader: frames.Reader) -> tuple[bytes, ...]:
     # a count that is too large ends at the first text that is not there
-    return tuple(reader.short() for _ in range(reader.number(U32)))
+    return tuple(reader.short() for _ in range(reader.number(frames.U32)))
 
 
-SHORTS = Form(lambda texts: U32.pack(len(texts)) + b"".join(map(short, texts)), _read_shorts)
+SHORTS = frames.Form(
+    lambda texts: frames.U32.pack(len(texts)) + b"".join(map(frames.short, texts)), _read_shorts
+)
 
 
 @dataclass(frozen=True, slots=True)
-class ListUncommitted(Fields):
+class ListUncommitted(frames.Fields):
     """Worker to sink: which transactions have voted and are still open?"""
 
     type = 201
-    forms = (NUMBER,)
+    forms = (frames.NUMBER,)
     tag: int
 
 
 @dataclass(frozen=True, slots=True)
-class ReplyUncommitted(Fields):
+class ReplyUncommitted(frames.Fields):
     """Sink to worker: these transactions; the tag is the question's."""
 
     type = 202
-    forms = (NUMBER, SHORTS)
+    forms = (frames.NUMBER, SHORTS)
     tag: int
     transactions: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Phase1(Fields):
+class Phase1(frames.Fields):
     """Worker to sink: can these bytes be committed?"""
 
     type = 203
-    forms = (SHORT, counted(_RANGE))
+    forms = (frames.SHORT, frames.counted(_RANGE))
     transaction: bytes
     ranges: tuple[Range, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Vote(Fields):
+class Vote(frames.Fields):
     """Sink to worker: its vote.
 
     Yes commits it to keep the bytes until phase 2, despite crashes.
     """
 
     type = 204
-    forms = (SHORT, FLAG)
+    forms = (frames.SHORT, frames.FLAG)
     transaction: bytes
     is_commit: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Phase2(Fields):
+class Phase2(frames.Fields):
     """Worker to sink: commit, or discard."""
 
     type = 205
-    forms = (SHORT, FLAG)
+    forms = (frames.SHORT, frames.FLAG)
     transaction: bytes
     is_commit: bool
 
 
 @dataclass(frozen=True, slots=True)
-class WorkersLeft(Fields):
+class WorkersLeft(frames.Fields):
     """Worker to sink: these workers do not come back."""
 
     type = 206
-    forms = (NUMBER, SHORTS)
+    forms = (frames.NUMBER, SHORTS)
     tag: int
     workers: tuple[bytes, ...] = ()
 
@@ -115,17 +103,19 @@ def pack(message: Inner) -> bytes:
     >>> pack(Vote(b"t", True)).hex(" ")
     'cc 00 01 74 01'
     """
-    return U8.pack(message.type) + message.body()
+    return frames.U8.pack(message.type) + message.body()
 
 
-def framed(message: Inner) -> Message:
+def framed(message: Inner) -> frames.Message:
     """Return the frame that carries a message."""
-    return Message(CONTROL_STREAM, 0, 0, b"", pack(message))
+    return frames.Message(CONTROL_STREAM, 0, 0, b"", pack(message))
 
 
 def unpack(content: bytes) -> Inner:
     """Read a message.  Raises MalformedFrameError."""
     kind = INNER.get(content[0]) if content else None
     if kind is None:
-        raise MalformedFrameError(f"unknown two-phase message {content[:1].hex() or 'of no bytes'}")
-    return parsed(kind, content, "two-phase message")
+        raise frames.MalformedFrameError(
+            f"unknown two-phase message {content[:1].hex() or 'of no bytes'}"
+        )
+    return frames.parsed(kind, content, "two-phase message")

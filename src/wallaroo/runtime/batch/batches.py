@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 
 from wallaroo.dataflow.plan.model import Plan
 from wallaroo.engine.report import TaskReport
@@ -82,7 +82,7 @@ class Batches:
         allow: Callable[[int, int], None] = lambda events_max, events_most: None,
         done: Callable[[Commit, Mapping[str, int]], None] = lambda commit, events: None,
     ):
-        self._setup = setup
+        self.setup = setup
         self._protocol = protocol
         self._housekeeping = housekeeping
         self._runner = runner
@@ -92,14 +92,9 @@ class Batches:
         self._done = done
         self._times = BatchTimes(setup.plan, setup.logs_by_name)
         accounts.upgraded(self._times.upgrades.progress)
-        self._under_way: UnderWay | None = None
+        self.under_way: UnderWay | None = None
         self._committing = threading.Lock()
         self._is_abandoned = False
-
-    @property
-    def setup(self) -> BatchSetup:
-        """Return the part that all batches share."""
-        return self._setup
 
     @property
     def last(self) -> Commit | None:
@@ -112,16 +107,11 @@ class Batches:
         return self._housekeeping.damaged
 
     @property
-    def under_way(self) -> UnderWay | None:
-        """Return the batch in progress, if any."""
-        return self._under_way
-
-    @property
     def ends(self) -> Ends:
         """Return the ends of the last committed batch in the plan's sources."""
         done = from_stored(self.last.offsets) if self.last else {}
-        known = {**self._setup.beginnings, **done}
-        return {name: known[name] for name in self._setup.logs_by_name}
+        known = {**self.setup.beginnings, **done}
+        return {name: known[name] for name in self.setup.logs_by_name}
 
     @property
     def is_due(self) -> bool:
@@ -147,15 +137,15 @@ class Batches:
         """Return a batch without input at the last commit."""
         last = self.last
         return BatchJob(
-            deployment=self._setup.deployment,
+            deployment=self.setup.deployment,
             batch=last.batch + 1 if last else 0,
             tasks=tasks,
             pieces=((),) * tasks,
             committed=last.batch if last else -1,
             commits=self._newest(last),
-            steps=self._setup.steps,
-            levels=self._setup.plan.levels,
-            state_level=self._setup.plan.state_level,
+            steps=self.setup.steps,
+            levels=self.setup.plan.levels,
+            state_level=self.setup.plan.state_level,
             snapshots_due=None,
         )
 
@@ -187,17 +177,20 @@ class Batches:
         job = self._job(ends, planned)
         phases.end("plan")
         trace_point("batch.planned")
-        self._under_way = UnderWay(job.batch, job.tasks, began)
+        self.under_way = UnderWay(job.batch, job.tasks, began)
         try:
             reports = self._attempted(job)
             phases.end("tasks")
             trace_point("batch.reported")
-            account = partial(self._account, reports, started_ns, phases)
+
+            def account(commit: Commit) -> None:
+                self._accounts.batch_done(commit, reports, started_ns, phases.phases_ms)
+
             commit = self._committed(job, ends, reports, phases, account)
         finally:
-            self._under_way = None
+            self.under_way = None
         trace_point("batch.committed")
-        counts = events_by_source(self._setup.plan, reports)
+        counts = events_by_source(self.setup.plan, reports)
         if job.upgrade is not None:
             self._times.upgrades.committed(job.upgrade, reports)
             self._accounts.upgraded(self._times.upgrades.progress)
@@ -205,16 +198,11 @@ class Batches:
         events = sum(counts.values())
         places = sum(
             counts[name] if log.skips_gaps else ends[name].events - start[name].events
-            for name, log in self._setup.logs_by_name.items()
+            for name, log in self.setup.logs_by_name.items()
         )
         self._learn(job, reports, places, events, time.monotonic() - began)
         trace_point(f"batch.ends {job.batch} {events}")
         return commit
-
-    def _account(
-        self, reports: list[TaskReport], started_ns: int, phases: PhaseClock, commit: Commit
-    ) -> None:
-        self._accounts.batch_done(commit, reports, started_ns, phases.phases_ms)
 
     def settle(self, seconds: float | None = None) -> bool:
         """Wait for the commit in progress, for a limited time; return whether there was one.
@@ -252,7 +240,7 @@ class Batches:
         """Return the ends of a batch as far as it was read, with the number of events read."""
         counted = dict(ends)
         before = self.ends
-        for number, (name, log) in enumerate(self._setup.logs_by_name.items()):
+        for number, (name, log) in enumerate(self.setup.logs_by_name.items()):
             reached: dict[str, Reached] = {}
             for report in reports:
                 for partition, (place, events) in report.cut_short.get(number, {}).items():
@@ -311,7 +299,7 @@ class Batches:
     ) -> Pieces:
         """Return the pieces of the tasks that read."""
         pieces: list[list[Piece]] = [[] for _ in range(readers)]
-        for number, (name, log) in enumerate(self._setup.logs_by_name.items()):
+        for number, (name, log) in enumerate(self.setup.logs_by_name.items()):
             for task, parts in enumerate(log.split(start[name], ends[name], readers)):
                 pieces[task] += [Piece(number, part) for part in parts]
         while len(pieces) > 1 and not pieces[-1]:

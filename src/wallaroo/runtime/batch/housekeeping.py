@@ -52,7 +52,7 @@ class Housekeeping:
         self._key_groups = key_groups
         self._retain = max(1, retain)
         self._scrub = Scrub(checkpoint.root, scrub_interval_s)
-        self._report: Callable[[str], None] = _ignore
+        self._report: Callable[[str], None] = lambda line: None
         self._floor: int | None = None
         self._retained: deque[Commit] = deque()
         self._snapshots = SnapshotSchedule(
@@ -203,7 +203,3 @@ class Housekeeping:
         for name in names:
             if f"{folder}/{name}" not in needed and not is_kept(name):
                 self._checkpoint.storage.delete(f"{folder}/{name}")
-
-
-def _ignore(line: str) -> None:
-    """Ignore the report."""

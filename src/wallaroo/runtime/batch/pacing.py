@@ -182,7 +182,7 @@ class Pacer:
     def _bound(self) -> float:
         newest = self._costs[-1]
         on_events_s = newest.events * self._event_s
-        allowed_s = self._on_events_s()
+        allowed_s = max(self._target_s, self._stretched_s())
         if min(newest.busy_s, on_events_s) > allowed_s:  # events are slower than expected
             return min(self._fits(), newest.events * allowed_s / newest.busy_s)
         is_quick = newest.seconds < QUICK * self._target_s
@@ -193,10 +193,6 @@ class Pacer:
         """Return how many events fit the target, or make the fixed time a third of a batch."""
         events_s = max(self._target_s - self._fixed_s, self._stretched_s())
         return events_s / max(self._event_s, 1e-9)
-
-    def _on_events_s(self) -> float:
-        """Return the longest time that a batch may spend on events."""
-        return max(self._target_s, self._stretched_s())
 
     def _stretched_s(self) -> float:
         """Return the time on events with which the fixed time is a third of a batch."""

@@ -47,17 +47,14 @@ class Silence:
         """Record an answer; ``position``: the position up to which the source is read."""
         as_of_ns = head.as_of_ns or clock_ns
         if not head.answers or was_stopped or self._as_of_ns is None:
-            self._begin_again()
+            self._read_ns = self._asked_ns
+            self._waiting = None
+            self._began = dict.fromkeys(self._began, self._asked_ns)
         else:
             passed_ns = max(0, as_of_ns - self._as_of_ns)
             self._asked_ns += min(passed_ns, self._counted_max_ns)
         self._as_of_ns = as_of_ns
         self._note_read(head, position)
-
-    def _begin_again(self) -> None:
-        self._read_ns = self._asked_ns
-        self._waiting = None
-        self._began = dict.fromkeys(self._began, self._asked_ns)
 
     def _note_read(self, head: Head, position: Position) -> None:
         backlog = self._log.backlog_events

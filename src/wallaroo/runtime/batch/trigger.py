@@ -204,7 +204,7 @@ class Trigger:
         self._planned = planned
         self._between = between
         self._cadence = Cadence(target_s)
-        self._admitted = Admission()
+        self.admitted = Admission()
         self._is_over = threading.Event()
         self._waiting = threading.Lock()  # held in `next`
         self._wakes: WakeSocket | None = None
@@ -217,7 +217,7 @@ class Trigger:
 
     def admit(self, admission: Admission) -> None:
         """Set the next batch's admission."""
-        self._admitted = admission
+        self.admitted = admission
         self.wake()
 
     def next(self, batches: Batches) -> Ends | None:
@@ -245,7 +245,7 @@ class Trigger:
                 if not batches.settle(pause_s):
                     self.pause(pause_s)
                 continue
-            admitted = self._admitted
+            admitted = self.admitted
             start = batches.ends
             ends = start
             if not admitted.is_held:
@@ -287,10 +287,6 @@ class Trigger:
         finally:
             self._asked = None
         return events
-
-    @property
-    def admitted(self) -> Admission:
-        return self._admitted
 
     @property
     def waiting_for(self) -> str:

@@ -33,13 +33,7 @@ from wallaroo.instrumentation.tracing import trace_point
 from wallaroo.monitoring.metrics.task_tally import TaskTally
 from wallaroo.processes.killed_workers import idle_deaths
 from wallaroo.processes.orphans import end_if_forked
-from wallaroo.runtime.tasks.job import (
-    BatchJob,
-    executor_host,
-    loaded_steps,
-    plan_of,
-    worker_name,
-)
+from wallaroo.runtime.tasks.job import BatchJob, executor_host, loaded_steps, plan_of, worker_name
 from wallaroo.runtime.tasks.level_driver import Fed, drain, feed_blocks
 from wallaroo.runtime.tasks.staging import StagedOutputs
 from wallaroo.runtime.user_output import worker as user_output
@@ -140,13 +134,7 @@ def failed_report(
 ) -> TaskReport:
     """Return the report of a task that failed on this host."""
     return TaskReport(
-        level,
-        index,
-        attempt,
-        consumed,
-        error=error,
-        worker=worker_name(),
-        host=executor_host(),
+        level, index, attempt, consumed, error=error, worker=worker_name(), host=executor_host()
     )
 
 

@@ -60,7 +60,10 @@ class Collector:
             while self._accept():
                 pass
         for connection in list(self._halves):
-            self._read_to_end(connection)
+            while connection in self._halves and self._read(connection):
+                pass
+            if connection in self._halves:
+                self._drop(connection)
         for part in (self._listener, self._wake):
             part.close()
         self._selector.close()
@@ -86,12 +89,6 @@ class Collector:
         self._halves[connection] = b""
         self._selector.register(connection, selectors.EVENT_READ)
         return True
-
-    def _read_to_end(self, connection: socket.socket) -> None:
-        while connection in self._halves and self._read(connection):
-            pass
-        if connection in self._halves:
-            self._drop(connection)
 
     def _read(self, connection: socket.socket) -> bool:
         """Print the lines that are available; return whether there were any."""

@@ -21,14 +21,8 @@ from typing import Any, ClassVar
 from wallaroo.durable.commit_id import CommitId
 from wallaroo.errors import PeerError, WallarooError
 from wallaroo.network.client_errors import ClientErrors
+from wallaroo.sinks.queued import system
 from wallaroo.sinks.queued.pending import PendingBatch
-from wallaroo.sinks.queued.system import (
-    CommitContext,
-    Config,
-    DeliveryError,
-    ExternalSystem,
-    Session,
-)
 from wallaroo.sinks.staging import Staged
 
 BACKOFF_S_MAX = 30.0  # the longest pause between two tries
@@ -80,7 +74,7 @@ class RefusedSliceError(Exception):
     """
 
 
-class SlicedSession(Session):
+class SlicedSession(system.Session):
     """A session that delivers batches in slices of at most ``outputs_max``."""
 
     def __init__(self, checkpoint: str, progress: Progress, outputs_max: int):
@@ -132,17 +126,17 @@ class SlicedSession(Session):
         return True
 
 
-class SlicedSystem(ExternalSystem[Config]):
+class SlicedSystem(system.ExternalSystem[system.Config]):
     """A system that accepts outputs one by one, and has no transactions."""
 
     session: ClassVar[Any]  # the class of its sessions
 
-    def __init__(self, config: Config, context: CommitContext):
+    def __init__(self, config: system.Config, context: system.CommitContext):
         super().__init__(config, context)
         self._progress = Progress()
 
-    def connect(self, checkpoint: str) -> Session:
-        opened: Session = self.session(self._config, self._progress, checkpoint)
+    def connect(self, checkpoint: str) -> system.Session:
+        opened: system.Session = self.session(self._config, self._progress, checkpoint)
         return opened
 
     def retry_text(self, place: str, error: object, retries: int | None, pause_s: float) -> str:
@@ -154,7 +148,7 @@ class SlicedSystem(ExternalSystem[Config]):
         return f"{place} ({error}; retry {failures}{of} in {pause_s:g} s)"
 
 
-class AckingSystem(SlicedSystem[Config]):
+class AckingSystem(SlicedSystem[system.Config]):
     """A server that confirms outputs one by one, and has no transactions.
 
     ``refusal`` states in words how it treats output that it does not accept, with ``{output}`` and
@@ -166,7 +160,7 @@ class AckingSystem(SlicedSystem[Config]):
     ways_to_correct: ClassVar[str]
 
     def __init_subclass__(cls) -> None:
-        cls.errors = (*cls.client.types, DeliveryError)
+        cls.errors = (*cls.client.types, system.DeliveryError)
 
     @property
     @abstractmethod
@@ -174,7 +168,7 @@ class AckingSystem(SlicedSystem[Config]):
         """Return the server's name in errors."""
 
     def waiting_for(self, error: Exception) -> str:
-        if isinstance(error, DeliveryError):
+        if isinstance(error, system.DeliveryError):
             passes = error.is_transient
         else:
             passes = self.client.is_transient(error)

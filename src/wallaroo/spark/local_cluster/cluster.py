@@ -135,7 +135,12 @@ class LocalCluster:
     ) -> str:
         """Start a registered Worker, or the dead one ``name``; return its name."""
         with self._changing() as record:
-            self._refuse_without_master(record)
+            self._refuse_if_ended(record)
+            if not (record.master and processes.is_running(record.master)):
+                raise PeerError(
+                    f"The master is dead. {self._command('restart-master')} starts it again at "
+                    f"{record.url}."
+                )
             number = record.next_number if name is None else self._dead_worker(record, name).number
             self._start_workers((number,), cores or record.cores, memory or record.memory)
             return state.worker_name(number)
@@ -252,14 +257,6 @@ class LocalCluster:
                 f"The cluster in {self.folder} is not running: it ended without "
                 f"{self._command('stop')}, as when the machine "
                 f"is started again. {self._command('start')} starts one."
-            )
-
-    def _refuse_without_master(self, record: ClusterRecord) -> None:
-        self._refuse_if_ended(record)
-        if not (record.master and processes.is_running(record.master)):
-            raise PeerError(
-                f"The master is dead. {self._command('restart-master')} starts it again at "
-                f"{record.url}."
             )
 
     # -- processes

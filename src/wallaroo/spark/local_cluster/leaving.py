@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from wallaroo.errors import PeerError
@@ -66,10 +65,7 @@ def kill(worker: WorkerRecord, marks: tuple[str, ...]) -> str:
 
 def process_tree(worker: WorkerRecord, marks: tuple[str, ...]) -> list[Process]:
     """Return worker, executors and their Pythons, by descent and by mark."""
-    return _each_once([*processes.with_descendants([worker.process]), *processes.marked(*marks)])
-
-
-def _each_once(found: Iterable[Process]) -> list[Process]:
+    found = [*processes.with_descendants([worker.process]), *processes.marked(*marks)]
     return list({process.pid: process for process in found}.values())
 
 

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import msgspec
 
@@ -119,7 +119,10 @@ def read(folder: Path) -> ClusterRecord | None:
     """Return the record in a folder, or None.  Raises PeerError if unreadable."""
     path = folder / RECORD
     try:
-        return _from_json(json.loads(path.read_bytes()))
+        fields = json.loads(path.read_bytes())
+        if fields.pop("format") != FORMAT:
+            raise ValueError("another version's format")
+        return msgspec.convert(fields, ClusterRecord)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError, msgspec.ValidationError) as error:
@@ -191,9 +194,3 @@ def _lock(folder: Path) -> int | None:
             f"{folder / LOCK} cannot be opened: {error.strerror}. Use a folder of your own: --dir "
             f"DIR."
         ) from error
-
-
-def _from_json(fields: dict[str, Any]) -> ClusterRecord:
-    if fields.pop("format") != FORMAT:
-        raise ValueError("another version's format")
-    return msgspec.convert(fields, ClusterRecord)

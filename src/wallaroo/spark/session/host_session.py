@@ -91,21 +91,15 @@ def _launched(jvm: Jvm, conf: SparkConf) -> SparkContext:
 def session_in(context: SparkContext) -> SparkSession:
     """Return the session of a context, which is created if there is none."""
     session = SparkSession(context)
-    _know_installed_sources(session)
-    return session
-
-
-def _know_installed_sources(session: SparkSession) -> None:
-    """Keep Spark from starting a Python process to ask which data sources are installed.
-
-    This package registers its own.  If Spark's internals have changed, it asks.
-    """
     jvm: Any = session._jvm
+    # otherwise Spark starts a Python process to ask which data sources are installed; if Spark's
+    # internals have changed, it does
     with contextlib.suppress(Py4JError, TypeError):
         datasources = jvm.org.apache.spark.sql.execution.datasources
         manager = _object_of(datasources, "DataSourceManager")
         none = _object_of(jvm.scala.collection.immutable, "Map").empty()
         getattr(manager, "dataSourceBuilders_$eq")(jvm.scala.Option.apply(none))
+    return session
 
 
 def _object_of(package: Any, name: str) -> Any:

@@ -116,16 +116,16 @@ class SparkFeed:
         if self._thread is None:
             self._begin()
         with self._state:
-            self._state.wait_for(self._has_news, WAIT_S)
+            self._state.wait_for(
+                lambda: self._batch is not None or self._is_ended or self._failure is not None,
+                WAIT_S,
+            )
             if self._failure is not None:
                 raise self._failure
             batch = self._batch
             if batch is None:
                 return None if self._is_ended else self._nothing()
         return self._run_of(batch)
-
-    def _has_news(self) -> bool:
-        return self._batch is not None or self._is_ended or self._failure is not None
 
     @property
     def _has_end(self) -> bool:

@@ -28,8 +28,6 @@ loses nothing: the client requests again, at the same or another place of the lo
 published already is replaced by itself.
 """
 
-from __future__ import annotations
-
 import struct
 
 from wallaroo.network.hmac_auth import CHALLENGE_BYTES, PROOF_BYTES

@@ -149,15 +149,10 @@ class Remembered:
         read_log: Callable[[], History],
     ):
         self._start = start
-        self._version = version
+        self.version = version
         self._entries = entries
         self._read_log = read_log
         self._log: History | None = None
-
-    @property
-    def version(self) -> Version:
-        """Return the version that every key group is brought to."""
-        return self._version
 
     def since(self, group: int, version: Version) -> Missing:
         """Return the entries that bring ``group`` from ``version`` to that of the past."""

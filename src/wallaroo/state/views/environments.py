@@ -118,7 +118,8 @@ def _known_or_opened(path: Path, open_max: int) -> Opened:
         if opened.inode == inode and _is_undamaged(path, opened.environment, opened.page_bytes):
             return Opened(opened.environment)
         _open.pop(path, None)
-    _forget_removed()
+    for removed in [each for each in _open if not (each / DATA).exists()]:
+        del _open[removed]
     _make_room(path.parent, open_max)
     with hold_lock(path.parent / _LOCK):
         return _opened(path, was_damaged=opened is not None and opened.inode == inode)
@@ -129,11 +130,6 @@ def release_environments(view: Path) -> None:
     with _opening:
         for path in [path for path in _open if path.parent == view]:
             del _open[path]
-
-
-def _forget_removed() -> None:
-    for path in [path for path in _open if not (path / DATA).exists()]:
-        del _open[path]
 
 
 def _make_room(view: Path, open_max: int) -> None:

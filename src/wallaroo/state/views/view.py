@@ -40,13 +40,7 @@ from wallaroo.state.views.entry_codec import (
     stored_key,
     value_if_whole,
 )
-from wallaroo.state.views.environments import (
-    drop,
-    open_environment,
-    prepare_view,
-    shrink,
-    writing,
-)
+from wallaroo.state.views.environments import drop, open_environment, prepare_view, shrink, writing
 from wallaroo.state.views.view_updates import (
     UNMARKED,
     VERSIONS,

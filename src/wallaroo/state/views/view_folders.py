@@ -124,10 +124,3 @@ def remove_other_views(parent: Path, checkpoint: str, require_owner: Callable[[]
         if root.name != view_name(checkpoint) and _is_own_view(root):
             fault_point("view.remove")
             shutil.rmtree(root, ignore_errors=True)
-
-
-def release_views() -> None:
-    """Release this process's marks (tests)."""
-    for descriptor in _held.values():
-        os.close(descriptor)
-    _held.clear()

@@ -153,14 +153,11 @@ class WaitingPieces(ABC, Generic[Side]):
         for end in (*marks, last):
             piece = tuple(self.between(rows, begin, end) for rows in sides)
             if any(piece):
-                self._store_piece(home, end, piece)
+                when = self._first(piece) + 1
+                sub = pack_slot(Slot(when, PIECE, end, self._batch))
+                self._stored.entries.put(home, sub, self.packed(piece))
+                self._stored.due.add(when, home, ROW)
             begin = end
-
-    def _store_piece(self, home: Any, end: int, sides: tuple[Side, ...]) -> None:
-        when = self._first(sides) + 1
-        sub = pack_slot(Slot(when, PIECE, end, self._batch))
-        self._stored.entries.put(home, sub, self.packed(sides))
-        self._stored.due.add(when, home, ROW)
 
     def _first(self, sides: tuple[Side, ...]) -> int:
         return min(self.time_at(rows, 0) for rows in sides if rows)

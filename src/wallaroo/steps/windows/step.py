@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import pickle
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from wallaroo.steps.kinds import STOP, Step
@@ -86,7 +88,7 @@ class WindowStep(Step, Generic[In, Out]):
 
 def rebuilt(packed: Any, spec: WindowSpec, *options: Any) -> WindowStep[Any, Any]:
     """Rebuild the step in the process that unpickles it."""
-    return WindowStep(spec, packed.unpack(), *options)
+    return WindowStep(spec, packed(), *options)
 
 
 class Aggregated:
@@ -103,7 +105,7 @@ class Aggregated:
 
 
 def _aggregated(packed: Any) -> Aggregated:
-    return Aggregated(packed.unpack())
+    return Aggregated(packed())
 
 
 def _delay_of(spec: WindowSpec) -> int:
@@ -116,31 +118,11 @@ def _delay_of(spec: WindowSpec) -> int:
     return spec.delay_ns if isinstance(spec, SessionWindowSpec) else 0
 
 
-class _ByReference:
-    """An aggregation's class, by its name for import elsewhere."""
-
-    def __init__(self, module: str, qualname: str):
-        self.module = module
-        self.qualname = qualname
-
-    def unpack(self) -> Any:
-        return resolve(self.module, self.qualname)
-
-
-class _Pickled:
-    """An aggregation's object, or a class that cannot be imported."""
-
-    def __init__(self, content: bytes):
-        self.content = content
-
-    def unpack(self) -> Any:
-        return pickle.loads(self.content)
-
-
-def _packed(given: Any) -> Any:
+def _packed(given: Any) -> Callable[[], Any]:
+    """Return a function that can be pickled, and returns an aggregation's class or object."""
     if inspect.isclass(given) and is_found(given):
-        return _ByReference(importable_module(given.__module__), given.__qualname__)
-    return _Pickled(pickle_by_value(given))
+        return partial(resolve, importable_module(given.__module__), given.__qualname__)
+    return partial(pickle.loads, pickle_by_value(given))
 
 
 def made_of(given: Any) -> Any:

@@ -49,14 +49,14 @@ class Verification:
         say: Say = print,
         disturbances: Callable[[Injection], Disturbances] = Kills,
     ):
-        self._case = options.case(options.seed)
+        self.case = options.case(options.seed)
         self._output = output
-        sources = self._case.sources
+        sources = self.case.sources
         ports = free_ports(2 * len(sources))
         plain = ports[: len(sources)]
         acked = ports[len(sources) :]
         self._loads = [
-            Load(self._case, source, port, options.rate, send, dict(options.events).get(source))
+            Load(self.case, source, port, options.rate, send, dict(options.events).get(source))
             for source, port in zip(sources, acked, strict=True)
         ]
         result = Result(
@@ -66,7 +66,7 @@ class Verification:
             {kind: [] for kind in options.kinds},
         )
         run = Supervised(
-            _arguments(options, folder, self._case, inbox.address, plain, acked),
+            _arguments(options, folder, self.case, inbox.address, plain, acked),
             folder / "run.log",
             say,
             options.fault_points,
@@ -80,15 +80,10 @@ class Verification:
         self._disturbances = disturbances(self._injection)
 
     @property
-    def case(self) -> Case:
-        """Return the case, with everything it generated and observed."""
-        return self._case
-
-    @property
     def sent(self) -> tuple[tuple[str, int], ...]:
         """Return the number of acknowledged events of each source."""
         counts = (load.sent for load in self._loads)
-        return tuple(zip(self._case.sources, counts, strict=True))
+        return tuple(zip(self.case.sources, counts, strict=True))
 
     def run(self) -> Result:
         """Run the whole verification.  Raises PeerError if the run hangs or cannot be started."""
@@ -165,17 +160,17 @@ class Verification:
         faults = result.faults
         is_plain = self._injection.options.is_plain
         received = Faults() if is_plain else faults
-        result.outputs = self._case.judge(lines_of([self._output]), received)
+        result.outputs = self.case.judge(lines_of([self._output]), received)
         if is_plain:  # at least once, in order: only here are repetitions allowed
             result.repeated = received.duplicated
             received.duplicated = 0
             faults.add(received)
-        if self._case.has_files:
-            self._case.judge(lines_of(sorted((folder / "files").glob("part-*"))), faults)
-        if self._case.has_letters:
-            result.letters = self._case.judge_letters(lines_of([folder / LETTERS]), faults)
+        if self.case.has_files:
+            self.case.judge(lines_of(sorted((folder / "files").glob("part-*"))), faults)
+        if self.case.has_letters:
+            result.letters = self.case.judge_letters(lines_of([folder / LETTERS]), faults)
         stored = stored_entries(self._checkpoint, self._injection.flips)
-        self._case.judge_state(((entry.key, pickle.loads(entry.raw)) for entry in stored), faults)
+        self.case.judge_state(((entry.key, pickle.loads(entry.raw)) for entry in stored), faults)
         result.unread = self._injection.flips.left
 
 

@@ -114,7 +114,9 @@ class PlainReceiver:
                     self.deaths += 1
                     break
                 rest = self._write(rest + chunk)
-        _reset(connection)
+        with contextlib.suppress(OSError):
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        connection.close()
 
     def _write(self, content: bytes) -> bytes:
         """Write the whole lines; return the rest."""
@@ -124,9 +126,3 @@ class PlainReceiver:
             self._out.flush()  # it is checked while this receiver still runs
             self.count += end
         return content[end:]
-
-
-def _reset(connection: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-    connection.close()

@@ -87,7 +87,7 @@ def test_a_batch_that_left_takes_all_before_it_along(meter: RunMeter) -> None:
         )
     meter.output_left(1, at_ns(4))
     assert meter.status(START_S + 4).latency[0].count == 2
-    assert meter.waiting_batches == 1
+    assert meter.latency.waiting_batches == 1
 
 
 def test_saying_twice_that_a_batch_left_counts_once(meter: RunMeter) -> None:
@@ -113,7 +113,7 @@ def test_an_absent_receiver_costs_bounded_memory_and_no_measurement(meter: RunMe
         meter.batch_done(
             batch, at_ns(batch), at_ns(batch + 1), {}, {"out": 10}, {"Orders": [(at_ms(batch), 10)]}
         )
-    assert meter.waiting_batches == WAITING_BATCHES_MAX
+    assert meter.latency.waiting_batches == WAITING_BATCHES_MAX
     meter.output_left(batches - 1, at_ns(batches))
     (latency,) = meter.status(START_S + batches).latency
     assert latency.count == batches * 10
@@ -131,7 +131,7 @@ def test_folding_receipts_keeps_their_count_and_the_oldest(receipts: int) -> Non
         {"out": 1},
         {"Orders": [(at_ms(0) + n, 2) for n in range(receipts)]},
     )
-    assert len(meter._latency._waiting[0].receipts["Orders"]) <= RECEIPTS_MAX
+    assert len(meter.latency._waiting[0].receipts["Orders"]) <= RECEIPTS_MAX
     meter.output_left(0, at_ns(10))
     (latency,) = meter.status(START_S + 10).latency
     assert (latency.count, latency.max_ms) == (2 * receipts, pytest.approx(10_000, abs=0.01))

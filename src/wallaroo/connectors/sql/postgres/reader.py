@@ -22,16 +22,7 @@ from typing import Any, ClassVar
 import psycopg
 from psycopg import sql
 
-from wallaroo.connectors.sql.postgres.client import (
-    connected,
-    first_line,
-    identifier,
-    is_of_client,
-    is_transient,
-    keep_texts,
-    server_of,
-    way_out,
-)
+from wallaroo.connectors.sql.postgres import client
 from wallaroo.connectors.sql.postgres.identity import facts_of, require_primary
 from wallaroo.connectors.sql.postgres.source import PostgresSourceConfig
 from wallaroo.connectors.sql.source_table import Rows, TableSource
@@ -153,7 +144,7 @@ class PostgresTableSource(TableSource):
 
     @property
     def place(self) -> str:
-        return server_of(self._rows.database)
+        return client.server_of(self._rows.database)
 
     def _quoted(self, name: str) -> str:
         return sql.Identifier(name).as_string()
@@ -176,11 +167,11 @@ class PostgresTableSource(TableSource):
             with lent(dsn) as connection:
                 yield connection
         except psycopg.Error as error:
-            words = f"{self.place}: {first_line(error)}"
-            raise self._failure(words, is_transient=is_transient(error)) from error
+            words = f"{self.place}: {client.first_line(error)}"
+            raise self._failure(words, is_transient=client.is_transient(error)) from error
 
     def _way_out(self, error: BaseException | None) -> str:
-        return way_out(error)
+        return client.way_out(error)
 
     def _advance_end(self, connection: Any, now: float) -> None:
         require_primary(connection, self._rows.source, self.place, STANDBY)
@@ -213,17 +204,17 @@ class PostgresTableSource(TableSource):
             try:
                 return super()._page(connection, start, end)
             except psycopg.DataError as error:
-                if not is_of_client(error):
+                if not client.is_of_client(error):
                     raise
                 self._keeps_texts = True
         with connection.cursor() as cursor:
-            keep_texts(cursor)
+            client.keep_texts(cursor)
             return super()._page(cursor, start, end)
 
     @property
     def _table(self) -> str:
         """Return the table as SQL, with its schema if it has one."""
-        return identifier(self._rows.table).as_string()
+        return client.identifier(self._rows.table).as_string()
 
     def _check(self, connection: Any) -> None:
         rows = self._rows
@@ -259,7 +250,7 @@ class _Pool:
     def connection(self, dsn: str) -> Iterator[psycopg.Connection[Any]]:
         """Lend a connection; after an error of the client all are closed."""
         try:
-            connection = self.idle.pop() if self.idle else connected(dsn)
+            connection = self.idle.pop() if self.idle else client.connected(dsn)
             try:
                 yield connection
             except BaseException:

@@ -24,22 +24,9 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from wallaroo.connectors.tcp.egress import states
 from wallaroo.connectors.tcp.egress.connection import Connection, begin_connect, finish_connect
 from wallaroo.connectors.tcp.egress.machine import EgressMachine
-from wallaroo.connectors.tcp.egress.states import (
-    Action,
-    Begin,
-    Close,
-    Dial,
-    HalfClose,
-    Place,
-    ReceiverState,
-    Record,
-    Release,
-    Send,
-    State,
-    Tell,
-)
 from wallaroo.connectors.tcp.outbox import skip_command
 from wallaroo.connectors.tcp.pipe import EgressConfig, Message, Pipe
 from wallaroo.connectors.tcp.progress import ProgressFile
@@ -122,7 +109,7 @@ class Egress:
     def run(self) -> None:
         """Work until the committer has closed or ended, and the connection has ended."""
         self._settle()
-        while self.machine.state is not State.DONE:
+        while self.machine.state is not states.State.DONE:
             for descriptor, events in self._poll():
                 self._handle(descriptor, events)
             self._settle()
@@ -144,8 +131,8 @@ class Egress:
         return poll.poll(self.machine.timeout_s(time.monotonic()) * 1000)
 
     def _events(self, connection: Connection) -> int:
-        events = select.POLLIN if self.machine.receiver is ReceiverState.WRITING else 0
-        has_rest = connection.has_rest and self.machine.state is not State.DRAINING
+        events = select.POLLIN if self.machine.receiver is states.ReceiverState.WRITING else 0
+        has_rest = connection.has_rest and self.machine.state is not states.State.DRAINING
         return events | (select.POLLOUT if has_rest or self.machine.has_output else 0)
 
     def _handle(self, descriptor: int, events: int) -> None:
@@ -214,7 +201,7 @@ class Egress:
         if connection is None:
             self.execute(self.machine.settle(now))
             return
-        error = connection.error() if self.machine.state is State.DRAINING else ""
+        error = connection.error() if self.machine.state is states.State.DRAINING else ""
         self.execute(self.machine.settle(now, connection.acked(), connection.has_rest, error))
 
     def _load(self, token: StagedToken) -> Staged:
@@ -231,30 +218,30 @@ class Egress:
 
     # -- actions of the machine -------------------------------------------------------------------
 
-    def execute(self, actions: Iterable[Action]) -> None:
+    def execute(self, actions: Iterable[states.Action]) -> None:
         """Execute the machine's actions in order."""
         for action in actions:
             match action:
-                case Dial():
+                case states.Dial():
                     self._dial()
-                case Begin(start):
+                case states.Begin(start):
                     self._begin(self._open_connection, start)
-                case Send(views):
+                case states.Send(views):
                     self._send(self._open_connection, views)
-                case HalfClose():
+                case states.HalfClose():
                     fault_point("egress.half_close")
                     self._open_connection.half_close()
-                case Close(is_abandoned):
+                case states.Close(is_abandoned):
                     self._close(self._open_connection, is_abandoned)
-                case Record(changes):
+                case states.Record(changes):
                     self._record.note(**changes)
-                case Place(accepted, acked, is_reported):
+                case states.Place(accepted, acked, is_reported):
                     self._record.note_place(accepted, acked)
                     if is_reported:
                         self._reports.place(accepted)
-                case Release():
+                case states.Release():
                     self._release(action)
-                case Tell(message):
+                case states.Tell(message):
                     if "sent" in message:
                         fault_point("egress.report")
                     self._reports.send(message)
@@ -303,7 +290,7 @@ class Egress:
         else:
             connection.close()
 
-    def _release(self, release: Release) -> None:
+    def _release(self, release: states.Release) -> None:
         self._record.note(
             accepted=release.accepted,
             acked=release.acked,

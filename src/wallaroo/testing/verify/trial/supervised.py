@@ -177,13 +177,8 @@ class RunProgress:
         self._run = run
         self._result = result
         self._killed_at: dict[Kind, float] = {}  # kills not recovered from yet
-        self._batch = -1  # last commit at the mark
+        self.batch = -1  # last commit at the mark
         self._received = 0  # bytes at the mark
-
-    @property
-    def batch(self) -> int:
-        """Return the batch of the last commit before the mark, -1 if there was none."""
-        return self._batch
 
     @property
     def received(self) -> int:
@@ -192,7 +187,7 @@ class RunProgress:
 
     def mark(self) -> None:
         """Set the mark, from which progress is measured."""
-        self._batch = self._last_batch()
+        self.batch = self._last_batch()
         self._received = self.received
 
     def note_kill(self, kind: Kind) -> None:
@@ -201,7 +196,7 @@ class RunProgress:
 
     def is_made(self) -> bool:
         """Return, and note, whether a commit and output arrived since the mark."""
-        if self._last_batch() <= self._batch or self.received <= self._received:
+        if self._last_batch() <= self.batch or self.received <= self._received:
             return False
         for kind, at in self._killed_at.items():
             self._result.recoveries[kind].append(time.monotonic() - at)
