@@ -62,7 +62,7 @@ def figure(reports: dict[str, tuple[str, dict[str, Any]]], name: str, which: str
 
 def test_its_figures_are_those_of_the_results() -> None:
     reports = report.load()
-    rate = figure(reports, "event_cost", "Market Spread, micro-batch, durable: events/s")
+    rate = figure(reports, "event_cost", "Market Spread, resident, durable: events/s")
     p50 = figure(reports, "latency_ten_minutes", "low, 100/s: p50")
     p99 = figure(reports, "latency_ten_minutes", "low, 100/s: p99")
     wait = figure(reports, "healing", "longest")
