@@ -64,6 +64,7 @@ from wallaroo.state.log.commits import (
 
 SOURCE = "Events"
 WARM_UP = 4  # batches of a run that do not count
+WATCH_S = 0.5  # between two looks at the run: a look takes processor time of the driver
 # of a run before all others that does not count: Java compiles what it uses
 JVM_TASKS, JVM_BATCHES = 8, 40
 CORES = (10, 100, 1_000)
@@ -209,7 +210,7 @@ def _measure(
             spent.append((cpu_s(driver_pids(session)), cpu_s(executor_pids(cluster))))
 
     with observed(look) as seen, runs.started(run):
-        runs.follow(run, runs.until_done(events))
+        runs.follow(run, runs.until_done(events), WATCH_S)
     # the first one behind the warm-up pays for looking at the processor time
     counted = seen[WARM_UP + 1 :]
     driver_cpu, tasks_cpu = ((end - begin) / batches for begin, end in zip(*spent, strict=True))
