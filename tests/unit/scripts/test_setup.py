@@ -115,6 +115,7 @@ def test_applications_need_no_packages_of_tests(clone: Path) -> None:
 
 def test_tests_get_everything_once(clone: Path) -> None:
     setup(clone, "--tests")
+    assert "--constraint constraints.txt uv" in calls(clone)
     done = setup(clone, "--tests")
     assert calls(clone).count("--requirement constraints.txt") == 1
     assert done.stderr == ""
@@ -125,6 +126,15 @@ def test_the_archive_of_classes_waits_for_the_next_setup_if_asked(clone: Path) -
     assert "faster-start" not in calls(clone)
     setup(clone)
     assert archived(clone)
+
+
+def test_what_uv_cannot_install_is_left_to_pip(clone: Path) -> None:
+    program(clone.parent / "bin" / "uv", UV + '[ "$1" = venv ]\n')
+    done = setup(clone, "--tests")
+    assert done.returncode == 0, done.stderr
+    assert "uv pip install --compile-bytecode" in calls(clone)
+    by_pip = [line for line in calls(clone).splitlines() if "-m pip install" in line]
+    assert "--requirement constraints.txt" in by_pip[-1]
 
 
 def test_an_option_that_is_none_is_named(clone: Path) -> None:
