@@ -131,6 +131,7 @@ def test_a_key_that_equals_a_number_is_refused_whatever_came_before(
     error = failure(runner, failing.every_kind, before, b"float key that equals an int")
 
     assert error.step == "extract"
+    assert error.fix.startswith("Return one that does: str(key) of a decimal")
     assert error.cause == "TypeError: a key must be str, bytes, int, or a tuple of these, not float"
 
 

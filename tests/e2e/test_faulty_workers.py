@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +12,7 @@ import psutil
 import pytest
 
 from tests.e2e.test_quiet_deaths import Eventually, Quiet, quiet_run
+from wallaroo.spark.cluster.excluded_hosts import PROBE_AGAIN_S
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
@@ -40,6 +42,8 @@ def lose_folder(
     run.process_a_round()
     assert f"worker-1 (127.0.0.2) cannot take part: {reason}" in run.log
     assert names(run) == ["worker-2"]
+    time.sleep(PROBE_AGAIN_S * 1.5)  # it is probed again, which may not be seen
+    assert "spark ERROR" not in run.log
     repair()
     eventually(lambda: names(run) == ["worker-1", "worker-2"], "worker-1 is back")
     run.process_a_round()

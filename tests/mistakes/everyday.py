@@ -44,6 +44,12 @@ BEFORE_SPARK = (
         ("cannot import name 'KafkaSource'", "Write: from wallaroo import KafkaSourceConfig"),
     ),
     Mistake(
+        "1a",
+        "a name of the package in another case",
+        first_line("from wallaroo.serdes import JSON"),
+        ("cannot import name 'JSON'", "Write: from wallaroo.serdes import Json"),
+    ),
+    Mistake(
         "1b",
         "a module of the package that it does not have",
         first_line("import wallaroo.kafka"),

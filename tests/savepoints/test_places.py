@@ -145,3 +145,20 @@ def test_half_a_savepoint_in_a_store_is_refused(
 def test_a_store_without_a_commit_is_nothing_to_save(tmp_path: Path, place: Place) -> None:
     with pytest.raises(CheckpointError, match="nothing to save"):
         save(place.url, str(tmp_path / "saved"), quiet)
+
+
+def test_the_files_of_a_savepoint_in_a_store_are_a_folder_to_read(
+    tmp_path: Path, place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The URL itself is refused, and the message names these files."""
+    grow(tmp_path, EVENTS)
+    assert run_to_end(tmp_path, str(tmp_path / "state")) is None
+    save(str(tmp_path / "state"), place.url, quiet)
+
+    assert main(["state", "verify", place.url]) == 1
+    assert f"copy its files, which are below {place.url}/files/" in capsys.readouterr().err
+
+    folder = tmp_path / "copied"
+    shutil.copytree(place.objects / "files", folder)
+    assert main(["state", "verify", str(folder)]) == 0
+    assert main(["state", "list", "--checkpoint", str(folder)]) == 0

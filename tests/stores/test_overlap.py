@@ -149,6 +149,28 @@ def test_a_run_that_ends_while_a_commit_is_under_way_notes_no_end(tmp_path: Path
     assert newest.head.kind is Kind.COMMITS
 
 
+def test_a_run_whose_store_is_silent_gives_up_once(tmp_path: Path) -> None:
+    """The note of its end is not worth as long a wait as the commit was."""
+    objects = ModelObjects(Model())
+    waits: list[float] = []
+    log = StoreLog(objects, sleep=waits.append)
+    assert log.fence(None, "checkpoint")
+    assert log.newest() is not None  # it has answered
+
+    def silent(*request: object) -> None:
+        raise NoAnswerError("connection refused")
+
+    vars(objects).update(create=silent, get=silent)
+
+    with pytest.raises(PeerError, match="does not answer"):
+        log.append(Kind.COMMITS)
+    assert 100 < sum(waits) < 130  # docs/storage.md
+
+    waits.clear()
+    StoredCheckpoint(log, tmp_path).close()
+    assert sum(waits) < 1
+
+
 def test_a_silent_store_is_named_and_holds_up_none_who_asks_for_the_owner(
     tmp_path: Path,
 ) -> None:

@@ -228,8 +228,12 @@ def json_lines(
 
     ``schema``, a pyarrow Schema, names the columns and their types.
     """
-    from wallaroo.vectorized.json_lines import JsonLines, unread
+    from wallaroo.vectorized.json_lines import JsonLines, is_schema, unread
 
+    if schema is not None and not is_schema(schema):
+        what = f"Its schema is {schema!r:.60}, not one of pyarrow."
+        fix = 'Write pyarrow.schema([("name", pyarrow.string()), ("size", pyarrow.int64())]).'
+        raise _problem("json_lines", user_place(), what, fix)
     fields = unread(schema)
     if fields:
         what = f"Arrow reads no JSON as {', '.join(fields)}."

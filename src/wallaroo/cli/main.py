@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import io
 import os
 import platform
 import signal
@@ -23,6 +22,7 @@ from typing import Any
 
 from wallaroo.cli.terminal.call_chain import call_chain
 from wallaroo.cli.terminal.parser import CommandParser
+from wallaroo.cli.terminal.standard_output import is_failure, replace_stdout
 from wallaroo.errors import (
     InternalError,
     PipelineError,
@@ -71,13 +71,12 @@ NEED_ALL = ("completion",)
 
 def entry() -> None:
     """Run the command line of this process; the console script's entry point."""
-    if isinstance(sys.stdout, io.TextIOWrapper):  # a step's name may not be in its encoding
-        sys.stdout.reconfigure(errors="backslashreplace")
+    replace_stdout()
     try:
         try:
             code = main(sys.argv[1:])
         finally:  # at its exit, Python would report an error of buffered text in its own words
-            print(end="", flush=True)
+            sys.stdout.flush()
     except OSError as error:
         code = _output_failed(error)
     # A Ctrl-C during process exit would replace the known exit code.
@@ -109,8 +108,6 @@ def run_command(options: argparse.Namespace, arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         _say("wallaroo: interrupted")
         return EXIT_INTERRUPTED
-    except BrokenPipeError as error:
-        return _output_failed(error)
     except WallarooError as error:
         _show_trace_if_asked()
         is_ours = isinstance(error, InternalError)
@@ -118,6 +115,8 @@ def run_command(options: argparse.Namespace, arguments: Sequence[str]) -> int:
         _say(f"wallaroo: error: {text}")
         return exit_code(error)
     except Exception as error:  # noqa: BLE001  # this command's one error boundary
+        if isinstance(error, BrokenPipeError) or is_failure(error):
+            return _output_failed(error)
         _show_trace_if_asked()
         if "No usable temporary directory" in str(error):  # Python's own words
             _say(f"wallaroo: error: {NO_TEMPORARY_FOLDER}")

@@ -21,13 +21,14 @@ from wallaroo.api.application import Application
 from wallaroo.checkpoints.inspection.compatibility import PlanFinding, look, way_on
 from wallaroo.checkpoints.inspection.trial import Trial, try_rows, try_state
 from wallaroo.cli.application.arguments import EPILOG, add_app, split_args, trailing_parser
+from wallaroo.cli.application.checkpoints import checkpoint_here
 from wallaroo.cli.application.loading import load_application
 from wallaroo.cli.terminal.formatting import counted
 from wallaroo.cli.terminal.parser import whole
 from wallaroo.connectors.file.sink import FileSinkConfig
 from wallaroo.dataflow.plan.json import Verdict
 from wallaroo.dataflow.plan.model import KEY_GROUPS_DEFAULT
-from wallaroo.state.store.stored_checkpoint import checkpoint_folder
+from wallaroo.state.store.stored_checkpoint import place_of
 
 COMPATIBLE = 0
 INCOMPATIBLE = 1
@@ -51,7 +52,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "--checkpoint",
-        type=checkpoint_folder,
+        type=checkpoint_here,
         metavar="DIR",
         help="the checkpoint of `wallaroo run`",
     )
@@ -113,7 +114,7 @@ def _parse(arguments: argparse.Namespace) -> tuple[argparse.Namespace, list[str]
 
 def _text(checkpoint: Path, finding: PlanFinding) -> str:
     at = f", commit {finding.commit}" if finding.commit is not None else ""
-    lines = [f"checkpoint {checkpoint}{at}: {finding.comparison.verdict.value}"]
+    lines = [f"checkpoint {place_of(checkpoint)}{at}: {finding.comparison.verdict.value}"]
     lines += [f"  - {reason}" for reason in finding.comparison.reasons]
     if finding.comparison.verdict is Verdict.INCOMPATIBLE:
         lines.append(
@@ -142,7 +143,7 @@ def _trial_text(trial: Trial) -> str:
 
 def _facts(checkpoint: Path, finding: PlanFinding, trials: list[Trial] | None) -> dict[str, Any]:
     facts: dict[str, Any] = {
-        "checkpoint": str(checkpoint),
+        "checkpoint": place_of(checkpoint),
         "commit": finding.commit,
         "verdict": finding.comparison.verdict.value,
         "reasons": list(finding.comparison.reasons),

@@ -10,13 +10,13 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from wallaroo.cli.application.checkpoints import checkpoint_here
 from wallaroo.connectors.tcp.progress import NAME
 from wallaroo.connectors.tcp.skip import Skipped, skip_batch
 from wallaroo.durable.commit_id import CommitId
 from wallaroo.errors import CheckpointError
 from wallaroo.state.checkpoint import Checkpoint, open_checkpoint
 from wallaroo.state.log.layout import FORMAT
-from wallaroo.state.store.stored_checkpoint import checkpoint_folder
 
 
 def add_parser(subparsers: Any) -> None:
@@ -32,7 +32,7 @@ def add_parser(subparsers: Any) -> None:
         ),
     )
     skip.add_argument(
-        "checkpoint", type=checkpoint_folder, metavar="CHECKPOINT", help="the checkpoint's folder"
+        "checkpoint", type=checkpoint_here, metavar="CHECKPOINT", help="the checkpoint's folder"
     )
     skip.add_argument("sink", metavar="SINK", help="the sink's name, as in errors and tables")
     skip.add_argument("--batch", type=int, required=True, metavar="N", help="number of the batch")

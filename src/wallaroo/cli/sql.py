@@ -13,12 +13,12 @@ import sys
 from typing import Any
 
 from wallaroo.checkpoints.inspection.values import plain
+from wallaroo.cli.application.checkpoints import checkpoint_here
 from wallaroo.cli.state.looking import loads_of
 from wallaroo.cli.terminal.formatting import print_table
 from wallaroo.cli.terminal.parser import whole
 from wallaroo.errors import optional_library
 from wallaroo.processes.open_files import allow_many_files
-from wallaroo.state.store.stored_checkpoint import checkpoint_folder
 from wallaroo.user_code.references import load
 
 LIMIT_DEFAULT = 100
@@ -37,7 +37,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("query", metavar="QUERY", help="select ... from state.totals ...")
     parser.add_argument(
         "--checkpoint",
-        type=checkpoint_folder,
+        type=checkpoint_here,
         required=True,
         metavar="DIR",
         help="the folder given to wallaroo run --checkpoint",

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, overload
 from wallaroo.steps.context import Context
 from wallaroo.steps.keys import Key
 from wallaroo.steps.times import EARLIEST_NS
+from wallaroo.user_code.closures import note_captured
 from wallaroo.user_code.references import importable_module, is_found, pickle_by_value, resolve
 from wallaroo.user_code.signatures import takes_third
 from wallaroo.user_code.user_frames import PACKAGE
@@ -86,6 +87,7 @@ class Step:
         self.__qualname__ = getattr(function, "__qualname__", self.step_name)
         self.__doc__ = getattr(function, "__doc__", None)
         self.__wrapped__ = function
+        note_captured(function)
 
     def name(self) -> str:
         """Return the step's name, verbatim as the user wrote it."""

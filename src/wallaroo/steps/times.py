@@ -96,9 +96,10 @@ def as_nanoseconds(given: Any) -> int:
             return (given - _EPOCH) // _MICROSECOND * 1000
     if hasattr(given, "__index__"):  # numpy's integers
         return index(given)
+    fix = ": for one in ISO 8601, datetime.fromisoformat(text)" if isinstance(given, str) else ""
     raise TypeError(
         f"an event's time is an aware datetime, seconds as float or nanoseconds as int, not "
-        f"{type(given).__name__}"
+        f"{type(given).__name__}{fix}"
     )
 
 

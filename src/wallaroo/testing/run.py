@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import pickle
 from collections import Counter
@@ -15,6 +16,7 @@ from wallaroo.connectors.stdout.sink import StdoutSinkConfig, whole_lines
 from wallaroo.dataflow.plan.model import DEAD_LETTERS
 from wallaroo.engine.blocks.keys import Key
 from wallaroo.errors import Problem, WallarooParameterError
+from wallaroo.protocols.framing import FrameError, Framing
 from wallaroo.sources.failures import VALUE_CHARS, failure_of
 from wallaroo.sources.feeds.generator import GenSourceConfig
 from wallaroo.steps.losses import DROPPED
@@ -151,6 +153,7 @@ class LocalApplication:
     ):
         if tasks < 1:
             raise _refused("tasks", f"{tasks} is too few.", "Pass at least 1.")
+        _check_application(application)
         self._plan = application.plan
         self._tasks = tasks
         self.clock = clock or VirtualClock()
@@ -340,6 +343,7 @@ def run_local(
     UserCodeError if the application's code raises, WallarooParameterError for inputs that are none
     of these, or of no source of the application.
     """
+    _check_application(application)
     given = _items(application, {} if inputs is None else inputs, limit)
     values = [name for name, items in given.items() if items and not isinstance(items[0], bytes)]
     running = LocalApplication(application, tasks, clock, values)
@@ -364,7 +368,7 @@ def _items(application: Application, inputs: Any, limit: int) -> dict[str, list[
     for name, values in inputs.items():
         _check_known(name, configs)
         if isinstance(values, bytes):
-            items[name] = [Wire(frame) for frame in split_wire(values, configs[name].wire_framing)]
+            items[name] = _split(name, values, configs[name].wire_framing)
         elif isinstance(values, str) or not isinstance(values, Iterable):
             raise _unusable(name, f"{values!r:.60} is not a list of inputs.", "Pass a list.")
         else:
@@ -373,6 +377,27 @@ def _items(application: Application, inputs: Any, limit: int) -> dict[str, list[
         if name not in items and isinstance(config, GenSourceConfig):
             items[name] = list(_generated(name, config.gen_instance, limit))
     return items
+
+
+def _split(source: str, wire: bytes, framing: Framing) -> list[Any]:
+    try:
+        return [Wire(frame) for frame in split_wire(wire, framing)]
+    except FrameError as error:
+        what = f"{wire!r:.60} is not what a connection carries: {error}."
+        raise _unusable(source, what, "Pass a list of payloads: [payload].") from None
+
+
+def _check_application(application: Any) -> None:
+    if not isinstance(application, Application):
+        is_setup = inspect.isfunction(application)
+        what = f"{application!r:.60} is not an application."
+        raise _refused(
+            "application",
+            what,
+            f"Pass what {application.__name__}([]) returns."
+            if is_setup
+            else "Pass what build_application(...) returns.",
+        )
 
 
 def _check_known(source: str, known: Iterable[str]) -> None:

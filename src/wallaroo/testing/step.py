@@ -29,6 +29,7 @@ def run_step(step: Step, inputs: Iterable[Any]) -> list[Any]:
     ``None`` filters and lists are flattened as in a running application.  Raises UserCodeError if
     the function raises.
     """
+    _check_step(step)
     if step.is_stateful:
         raise TypeError(
             f"'{step.name()}' has state: use run_state_step, which takes (key, event) pairs"
@@ -42,6 +43,12 @@ def run_step(step: Step, inputs: Iterable[Any]) -> list[Any]:
     if isinstance(step, KeyExtractor):
         return [normalize_key(key) for key in outputs]
     return outputs
+
+
+def _check_step(step: Any) -> None:
+    if not isinstance(step, Step):
+        name = getattr(step, "__name__", repr(step))
+        raise TypeError(f"{name} is not a step: decorate it, or call it: {name}(...)")
 
 
 def _stateless(step: Step, outputs: list[Any]) -> Emit:
@@ -71,6 +78,7 @@ def run_state_step(
 
     ``state`` holds state objects to begin with; they are copied, as between two batches.
     """
+    _check_step(step)
     if not step.is_stateful:
         raise TypeError(f"'{step.name()}' has no state: use run_step")
     dumps, _ = evolving(step, PICKLED, None)
@@ -82,7 +90,10 @@ def run_state_step(
     outputs: list[tuple[Any, Any]] = []
     site = _site(step, lambda key, output: outputs.append((key, output)), keyed)
     process = build_operator(step, site).process
-    for key, event in inputs:
+    for pair in inputs:
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise TypeError(f"{pair!r:.60} is not a (key, event) pair: write ('a', {pair!r:.60})")
+        key, event = pair
         process(normalize_key(key), event)
     ended = {**begun, **dict(keyed.changes())}
     return outputs, {key: PICKLED.loads(raw) for key, raw in ended.items() if raw is not None}

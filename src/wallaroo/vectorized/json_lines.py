@@ -126,6 +126,10 @@ class JsonLines:
         return batch
 
 
+def is_schema(schema: Any) -> bool:
+    return isinstance(schema, pa.Schema)
+
+
 def unread(schema: Any) -> list[str]:
     """Return the columns whose types Arrow's reader does not support."""
     fields = [] if schema is None else schema

@@ -237,6 +237,7 @@ def test_a_time_before_all_that_a_trimmed_topic_holds_may_be_a_loss(
     ("at", "message"),
     [
         ({0: 1, 1: 1}, "names no offset of partition 2"),
+        ({7: 0}, "names partition 7 of Kafka topic '.*', which is not there. .* The ends are {0: "),
         ({0: 0, 1: 0, 2: 0, 7: 0}, "names partition 7 of Kafka topic '.*', which is not there"),
         ({0: 99, 1: 0, 2: 0}, "is beyond the end of partition 0"),
     ],

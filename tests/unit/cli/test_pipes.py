@@ -120,10 +120,40 @@ def test_a_run_that_prints_names_the_sink_whose_reader_has_left(left: int, tmp_p
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
-def test_a_full_disk_is_named() -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("command", ["--version", "doctor", "completion bash"])
+def test_a_full_disk_is_named(
+    monkeypatch: pytest.MonkeyPatch, command: str, unbuffered: str
+) -> None:
+    monkeypatch.setitem(BUFFERED, "PYTHONUNBUFFERED", unbuffered)
     with Path("/dev/full").open("wb") as full:
         said = "wallaroo: error: standard output cannot be written: No space left on device\n"
-        assert into(full.fileno(), "--version") == (1, said)
+        assert into(full.fileno(), *command.split()) == (1, said)
+
+
+def without_output(*arguments: str) -> tuple[int, str]:
+    """Run a command whose standard output is closed; return its exit code, and what it says."""
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$0" "$@" >&-', sys.executable, "-c", WALLAROO, *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=BUFFERED,
+        check=False,
+    )
+    return done.returncode, done.stderr
+
+
+def test_a_command_that_prints_says_that_its_output_is_closed() -> None:
+    said = "wallaroo: error: standard output cannot be written: Bad file descriptor\n"
+    assert without_output("--version") == (1, said)
+    assert without_output("doctor") == (1, said)
+    assert without_output("completion", "bash") == (1, said)
+
+
+def test_a_command_that_prints_nothing_needs_no_output() -> None:
+    code, said = without_output("nosuch")
+    assert code == 2
+    assert "Bad file descriptor" not in said
 
 
 def test_what_the_encoding_of_the_output_lacks_is_written_in_escapes(tmp_path: Path) -> None:

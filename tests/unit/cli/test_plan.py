@@ -116,7 +116,7 @@ def test_a_new_stateless_step_is_compatible_and_named(
 ) -> None:
     code, text = plan(write("plan_more", stateless="strip"))
     assert code == 0
-    assert text.startswith(f"checkpoint {held.root}, commit 41: compatible with new steps\n  - ")
+    assert text.startswith(f"checkpoint {held.root}, commit 41: compatible with changes\n  - ")
     assert "Step 'strip' is new." in text
     assert "Step 'same' is gone" in text
 
@@ -162,6 +162,24 @@ def test_output_that_waits_is_not_read_in_another_form(
     assert "wrote the columns n int64 and writes lines now" in printed
     assert "output that waits for sink 'rolling' cannot be read in another form" in printed
     checkpoint.release()
+
+
+def test_the_checkpoint_of_another_application_lists_what_would_be_dropped(
+    plan: Plan, write: Write
+) -> None:
+    renamed = write("plan_name")
+    renamed.write_text(renamed.read_text().replace('"judged"', '"other"'))
+    code, text = plan(renamed)
+    assert code == 1
+    assert (
+        "  - It belongs to the application 'judged', this is 'other'. If that is its new name, "
+        "nothing is lost by it: only what else is listed here would be dropped.\nA run" in text
+    )
+
+    another = write("plan_another", stateful="total")
+    another.write_text(another.read_text().replace('"judged"', '"other"'))
+    code, text = plan(another)
+    assert "State step 'count' is gone or renamed: its state would be lost." in text
 
 
 def test_json_says_the_same_to_a_program(plan: Plan, held: Checkpoint, write: Write) -> None:

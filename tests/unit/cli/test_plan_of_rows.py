@@ -123,7 +123,7 @@ def test_each_field_that_changed_is_reported(stored: Path, write: Write, wallaro
 
     assert code == 0
     assert out.splitlines() == [
-        f"checkpoint {stored}, commit 0: compatible with new steps",
+        f"checkpoint {stored}, commit 0: compatible with changes",
         "  - State of step 'total', field 'count': gone; a stored value is removed at its key's "
         "next event.",
         "  - State of step 'total', field 'number': new (int32), begins with its initial value "

@@ -151,6 +151,13 @@ def test_tracebacks_of_workers_that_spark_has_given_up_are_left_out(
         assert list(stderr.without_noise((*lines, *after))) == [*after]
 
 
+def test_the_end_of_a_spark_job_is_left_out() -> None:
+    """The driver reports it, with its cause; the probes of a host that is excluded say nothing."""
+    ended = b"spark ERROR TaskSetManager: Task 0 in stage 16.0 failed 4 times; aborting job\n"
+    other = b"spark ERROR TaskSetManagers: others\n"
+    assert list(stderr.without_noise((ended, other))) == [other]
+
+
 def test_other_tracebacks_are_passed_on_in_one_piece() -> None:
     assert list(stderr.without_noise((*OF_A_LIBRARY, b"\n", b"more\n"))) == [
         b"".join(OF_A_LIBRARY),

@@ -26,6 +26,7 @@ from wallaroo.state.log.delta import Row, latest
 from wallaroo.state.log.history import NOTHING, History
 from wallaroo.state.log.layout import read_identity
 from wallaroo.state.log.storage import PART_BYTES_MIN, Content, LocalStorage, read_errors
+from wallaroo.state.store.stored_checkpoint import place_of
 
 # newest commits tried while an application deletes them: at worst it commits every few milliseconds
 ATTEMPTS = 20
@@ -175,8 +176,8 @@ class CheckpointReader:
             there = log.batches()
             if not there:
                 raise CheckpointError(
-                    f"{self.root} has no commit yet: no batch has been completed. Look again "
-                    f"after the first."
+                    f"{place_of(self.root)} has no commit yet: no batch has been completed. Look "
+                    f"again after the first."
                 )
             wanted = there[-1] if batch is None else batch
             try:
@@ -188,8 +189,8 @@ class CheckpointReader:
             if batch is not None:
                 raise CheckpointError(self._not_retained(batch, there))
         raise CheckpointError(
-            f"{self.root} commits faster than it can be read. Retain more commits, or stop the "
-            f"run first."
+            f"{place_of(self.root)} commits faster than it can be read. Retain more commits, or "
+            f"stop the run first."
         )
 
     def _open(self, batch: int, log: CommitLog, there: list[int]) -> StateAt:
@@ -224,7 +225,7 @@ class CheckpointReader:
         was = 0 <= batch <= there[-1]
         return (
             f"commit {batch} {'is no longer retained' if was else 'does not exist'} in "
-            f"{self.root}. Retained: {retained}."
+            f"{place_of(self.root)}. Retained: {retained}."
         )
 
 

@@ -128,7 +128,8 @@ def missing_name(error: ImportError) -> str:
     homes |= {f"wallaroo.{home}": getattr(PACKAGE, home).__all__ for home in HOMES}
     all_names = sorted({name for names in homes.values() for name in names})
     begun = [name for name in all_names if name.startswith(wanted)]
-    near = begun[:1] or difflib.get_close_matches(wanted, all_names, 1)
+    same = [name for name in all_names if name.lower() == wanted.lower()]
+    near = begun[:1] or same[:1] or difflib.get_close_matches(wanted, all_names, 1)
     if not near or isinstance(error, ModuleNotFoundError):
         return f"Names are in wallaroo, {', '.join(f'wallaroo.{home}' for home in HOMES)}."
     home = next(home for home, names in homes.items() if near[0] in names)

@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from wallaroo.checkpoints.inspection.reader import CheckpointReader
+from wallaroo.cli.application.checkpoints import checkpoint_here
 from wallaroo.cli.terminal.formatting import print_table
 from wallaroo.durable.folders import is_store_url
 from wallaroo.errors import PeerError
@@ -93,7 +94,7 @@ def target_of(where: str) -> Target:
     owner = seen.lease.owner if seen.is_led and seen.lease is not None else ""
     if record is not None and owner in ("", process_words(record.pid, record.host)):
         return _answering(where, record)
-    CheckpointReader(folder)  # raises if the folder is not a checkpoint
+    CheckpointReader(checkpoint_here(where))  # raises if it is not a checkpoint
     if owner and not seen.is_gone:
         raise PeerError(
             f"{owner} leads checkpoint {where} and does not answer: it is starting, has no status "

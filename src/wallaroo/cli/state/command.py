@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from wallaroo.checkpoints.savepoints.saving import save
+from wallaroo.cli.application.checkpoints import checkpoint_here
 from wallaroo.cli.state.looking import diff_command, export_command, get_command, list_command
 from wallaroo.cli.state.upkeep import add_drop, add_load, add_rename, add_rollback, add_verify
 from wallaroo.cli.terminal.formatting import counted, duration
 from wallaroo.cli.terminal.parser import whole
 from wallaroo.processes.open_files import allow_many_files
-from wallaroo.state.store.stored_checkpoint import checkpoint_folder
 
 LIMIT_DEFAULT = 100  # lines of a list shown by default
 NICENESS = 10  # the application comes first
@@ -107,7 +107,7 @@ def _add_verb(
     verb: argparse.ArgumentParser = verbs.add_parser(name, help=what)
     verb.add_argument(
         "--checkpoint",
-        type=checkpoint_folder,
+        type=checkpoint_here,
         required=True,
         metavar="DIR",
         help="the folder given to wallaroo run --checkpoint",

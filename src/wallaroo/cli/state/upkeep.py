@@ -23,12 +23,13 @@ from wallaroo.checkpoints.maintenance.editing import remove_keys, remove_step, r
 from wallaroo.checkpoints.maintenance.loading import MERGE, REPLACE, load_state
 from wallaroo.checkpoints.maintenance.rollback import roll_back
 from wallaroo.checkpoints.maintenance.verification import Report, verify
+from wallaroo.cli.application.checkpoints import checkpoint_here
 from wallaroo.cli.application.loading import load_application
 from wallaroo.cli.state.looking import candidates
 from wallaroo.cli.terminal.formatting import counted
 from wallaroo.cli.terminal.parser import add_application, application_args
 from wallaroo.errors import CheckpointError, PipelineError, Problem
-from wallaroo.state.store.stored_checkpoint import checkpoint_folder
+from wallaroo.state.store.stored_checkpoint import place_of
 from wallaroo.user_code.references import load
 
 WHOLE = 0
@@ -148,7 +149,7 @@ def _add_verb(
     )
     verb.add_argument(
         "folder",
-        type=checkpoint_folder,
+        type=checkpoint_here,
         metavar="DIR",
         help="the folder given to wallaroo run --checkpoint",
     )
@@ -172,7 +173,7 @@ def _text(folder: Path, report: Report) -> str:
     lines.append(f"commits whose state is whole: {ranges_text(list(report.whole)) or 'none'}")
     count = len(report.damages)
     verdict = f"{count} damaged" if count else "nothing is damaged"
-    return "\n".join([*lines, f"checkpoint {folder}: {verdict}"])
+    return "\n".join([*lines, f"checkpoint {place_of(folder)}: {verdict}"])
 
 
 def _facts(report: Report) -> dict[str, Any]:

@@ -154,8 +154,8 @@ class KafkaLog(SourceLog):
         offsets = {(topic, n): offset for topic, own in start.items() for n, offset in own.items()}
         beyond = [place for place in offsets.keys() & ends.keys() if offsets[place] > ends[place]]
         problems = {
-            "names no offset of": ends.keys() - offsets.keys(),
             "names": offsets.keys() - ends.keys(),
+            "names no offset of": ends.keys() - offsets.keys(),
             "is beyond the end of": beyond,
         }
         for what, places in problems.items():
@@ -164,7 +164,7 @@ class KafkaLog(SourceLog):
                 raise PeerError(
                     f"source '{self._subscription.source}': the place to start from {what} "
                     f"partition {number} of Kafka topic '{topic}'{absent}. Give one offset for "
-                    f"each partition, at most its end."
+                    f"each partition, at most its end. The ends are {_by_topic(ends)}."
                 )
         return offsets
 
@@ -443,6 +443,18 @@ class KafkaLog(SourceLog):
 def _present_values(messages: list[Any]) -> list[Any]:
     found = values(messages)
     return [value for value in found if value is not None] if None in found else found
+
+
+def _by_topic(offsets: Flat) -> str:
+    """Return offsets as `start=` takes them: by topic if there are several.
+
+    >>> _by_topic({("b", 0): 9, ("a", 1): 5, ("a", 0): 7}), _by_topic({("a", 0): 7})
+    ("{'a': {0: 7, 1: 5}, 'b': {0: 9}}", '{0: 7}')
+    """
+    topics: dict[str, dict[int, int]] = {}
+    for (topic, number), offset in sorted(offsets.items()):
+        topics.setdefault(topic, {})[number] = offset
+    return str(topics if len(topics) > 1 else next(iter(topics.values()), {}))
 
 
 def open_log(config: KafkaSourceConfig[Any], context: LogContext) -> KafkaLog:

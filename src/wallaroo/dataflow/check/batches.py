@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,11 +26,19 @@ def rows_have_a_form(subject: Subject) -> Iterator[Problem]:
             continue
         form: Form | None = getattr(used.step, "form", None)
         if form is None:
-            what = "Nothing says in which form its function takes its rows."
+            what = _unannotated(used.step.function)
             yield used.problem(what, f"Annotate its first argument: one of {FORMS}.")
         elif form.library and importlib.util.find_spec(form.library) is None:
             what = f"Its function takes its rows as {form.value}, and {form.library} is not here."
             yield used.problem(what, f"Install it, here and on every host: {form.library}.")
+
+
+def _unannotated(function: Any) -> str:
+    first = next(iter(inspect.signature(function).parameters.values()), None)
+    if first is None or first.annotation is first.empty:
+        return "Nothing says in which form its function takes its rows."
+    shown = getattr(first.annotation, "__name__", first.annotation)
+    return f"Its first argument is annotated with {shown}, which is not a form of rows."
 
 
 def layouts_can_be_stored(subject: Subject) -> Iterator[Problem]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import functools
 import inspect
 import struct
+from collections import Counter
 from collections.abc import Callable, Iterator
+from types import FunctionType
 from typing import Any
 
 from wallaroo.dataflow.check.subject import Subject, Used, used_steps
 from wallaroo.errors import Problem
 from wallaroo.steps.kinds import NO_TIMING, Decoder, Filter, Peek, Step, state_maker
 from wallaroo.steps.windows.step import WindowStep
+from wallaroo.user_code.closures import captured_at_first, captured_by, cells_of
 from wallaroo.user_code.compiled import attributes_used, returns_nothing
 from wallaroo.user_code.signatures import parameters_of, positional
 
@@ -30,6 +33,7 @@ CALLBACKS = {
     "on_end": "state, context",
     "on_expire": "state, context",
 }
+PLAIN = (str, bytes, int, float)
 ARGUMENTS = {1: "one argument", 2: "two arguments", 3: "three arguments", 4: "four arguments"}
 
 
@@ -48,6 +52,42 @@ def functions_take_their_arguments(subject: Subject) -> Iterator[Problem]:
             f"{' or '.join(ARGUMENTS[arity] for arity in arities)}."
         )
         yield used.problem(what, f"Write it as: {_example(step)}")
+
+
+def functions_of_a_loop_have_their_own_values(subject: Subject) -> Iterator[Problem]:
+    """Refuse functions that were created in one loop and all read the last value of its variable.
+
+    They have the same code, and the same variable of the function around them.
+    """
+    cells = {
+        used: cells_of(used.step.function)
+        for used in used_steps(subject)
+        if used.step.is_users and isinstance(used.step.function, FunctionType)
+    }
+    sharing = Counter(
+        (used.step.function.__code__, id(cell))
+        for used, variables in cells.items()
+        for cell in variables.values()
+    )
+    for used, variables in cells.items():
+        function = used.step.function
+        now = captured_by(function)
+        for name, was in captured_at_first(function).items():
+            is_shared = sharing[function.__code__, id(variables[name])] > 1
+            if is_shared and _differ(was, now.get(name)):
+                what = (
+                    f"Its function reads {name}, which was {was!r:.40} when the step was created, "
+                    f"and is {now.get(name)!r:.40} since, for all steps of this loop."
+                )
+                fix = f"Create the function in another function that has {name} as its parameter."
+                yield used.problem(what, fix)
+
+
+def _differ(one: Any, other: Any) -> bool:
+    """Return whether a variable has another value; equal objects of most types may be others."""
+    if isinstance(one, PLAIN) and isinstance(other, PLAIN):
+        return one != other
+    return one is not other
 
 
 def _arguments(needed: int, at_most: float) -> str:

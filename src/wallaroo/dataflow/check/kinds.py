@@ -142,7 +142,9 @@ def _fix(thing: Any, wanted: str) -> str:
     article = "an" if wanted == "encoder" else "a"
     if callable(thing) and not inspect.isclass(thing):
         return _decorated(thing, wanted)
-    return f"Write {article} {wanted} as a function with @wallaroo.{wanted} on it."
+    is_of_events = kind is thing and wanted == "decoder"
+    of_events = f"Json({kind.__name__}).decoder (of wallaroo.serdes), or " if is_of_events else ""
+    return f"Write {of_events}{article} {wanted} as a function with @wallaroo.{wanted} on it."
 
 
 def _decorated(function: Any, wanted: str) -> str:

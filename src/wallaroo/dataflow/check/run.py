@@ -41,6 +41,7 @@ RULES: tuple[Rule, ...] = (
     dead_letters.dead_letters_have_a_sink,
     dead_letters.dead_letter_sink_is_a_sink,
     kinds.generators_generate,
+    functions.functions_of_a_loop_have_their_own_values,
     functions.functions_take_their_arguments,
     functions.callbacks_take_their_arguments,
     functions.functions_return_at_once,

@@ -55,7 +55,7 @@ class Verdict(Enum):
     """Answer to whether a checkpoint can be continued under another plan."""
 
     SAME = "compatible"
-    CHANGED = "compatible with new steps"
+    CHANGED = "compatible with changes"
     INCOMPATIBLE = "incompatible"
 
 
@@ -288,7 +288,8 @@ def _whole(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
     if before["application"] != after["application"]:
         yield (
             f"It belongs to the application '{before['application']}', this is "
-            f"'{after['application']}'."
+            f"'{after['application']}'. If that is its new name, nothing is lost by it: only what "
+            f"else is listed here would be dropped."
         )
     if before["key_groups"] != after["key_groups"]:
         yield (

@@ -23,6 +23,12 @@ OF_PAYLOADS = (
     'Correct the function or the payloads, or give the decoder on_error="skip" or "dead-letter"; '
     "then run again."
 )
+NO_KEY = f"a key must be {WANTED}, not "
+OF_KEYS = (
+    "Return one that does: str(key) of a decimal, a date or a UUID, tuple(key) of a list, the "
+    "fields that identify an object. Drop events without a key before, with `.filter`. Then run "
+    "again."
+)
 OF_STATES = (
     "Give its class, and those of the objects in it, the names, modules, kinds and members that "
     "they had, or write @wallaroo.upgrade for the state class; `wallaroo plan APP --checkpoint DIR "
@@ -165,7 +171,9 @@ def describe(step: Step, event: str, error: BaseException) -> UserCodeError:
     cause = _cause(error)
     if step.kind == "key_extractor" and not mine and cause.startswith(UNHASHABLE):
         kind = cause.removeprefix(UNHASHABLE).strip("'")
-        cause = f"TypeError: a key must be {WANTED}, not {kind}"
+        cause = f"TypeError: {NO_KEY}{kind}"
+    if NO_KEY in cause:
+        fix = OF_KEYS
     return UserCodeError(step.step_name, place, event, cause, trace, fix)
 
 

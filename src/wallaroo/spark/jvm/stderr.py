@@ -21,6 +21,7 @@ NOISE = (
     b"Using Spark's default log4j profile",
     b"spark ERROR MicroBatchExecution",  # the driver reports it in the user's words
     b"spark ERROR TaskSchedulerImpl: Lost executor",  # and this one
+    b"spark ERROR TaskSetManager: Task ",  # and the end of a job, such as a probe
     b"spark ERROR StandaloneSchedulerBackend: Application has been killed",
 )
 

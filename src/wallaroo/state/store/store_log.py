@@ -55,7 +55,7 @@ IMAGES = "images"
 FILES = "files"
 SWEPT = "swept"
 PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)  # between attempts; later ones wait as long as the last
-TRIES = 40  # some two minutes
+TRIES = 40  # two minutes, if each is refused at once
 NAMED_S = 3.0  # without an answer: then the status names the store
 FIRST_TRIES = 6  # until the first answer, as a wrong address never answers
 READ_TRIES = 20  # while another run deletes what is read
@@ -138,7 +138,7 @@ class StoreLog:
 
     # -- asking
 
-    def _asked(self, request: Callable[[], Answer]) -> Answer:
+    def _asked(self, request: Callable[[], Answer], tries: int = TRIES) -> Answer:
         """Return the answer to a request that may be repeated."""
         attempt = 0
         while True:
@@ -147,7 +147,7 @@ class StoreLog:
             except NoAnswerError as error:
                 if error.is_reached:
                     self._tries = TRIES
-                self._wait(attempt, self._tries, error)
+                self._wait(attempt, min(self._tries, tries), error)
                 attempt += 1
             else:
                 self._tries = TRIES
@@ -166,10 +166,10 @@ class StoreLog:
             _log.warning("the object store of %s does not answer (%s); trying on", self.url, error)
         self._sleep(PAUSES_S[min(attempt, len(PAUSES_S) - 1)])
 
-    def read(self, number: int) -> Record | None:
+    def read(self, number: int, tries: int = TRIES) -> Record | None:
         """Return the object of a number; None if there is none."""
         key = _key(number)
-        content = self._asked(lambda: self._objects.get(key))
+        content = self._asked(lambda: self._objects.get(key), tries)
         return None if content is None else self._record(number, content)
 
     def _record(self, number: int, content: bytes) -> Record:
@@ -391,7 +391,7 @@ class StoreLog:
             else:
                 self._silence = None
                 return True
-            there = self.read(record.head.number)
+            there = self.read(record.head.number, tries)
             if there is not None:
                 return there.head.id == record.head.id
             self._wait(attempt, tries, failure)

@@ -336,6 +336,11 @@ def cached_url(root: Path) -> str:
     return str(note["url"])
 
 
+def place_of(root: Path) -> str:
+    """Return what users call a checkpoint: the URL of which its folder is the cache, or that."""
+    return cached_url(root) or str(root)
+
+
 class _OwnerQuestion:
     """Periodic check, in its own thread, that this run owns the log."""
 

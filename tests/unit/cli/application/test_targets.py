@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from wallaroo.cli.main import main
 from wallaroo.cli.status import parse_target_and_query
 from wallaroo.state.checkpoint import open_checkpoint
-from wallaroo.state.store.stored_checkpoint import cache_folder
+from wallaroo.state.store.stored_checkpoint import CACHE, cache_folder
 
 URL = "s3://bucket/app"
 
@@ -47,5 +48,21 @@ def test_a_url_that_this_machine_has_no_cache_of_is_refused(
     assert main(command) == 1
 
     message = capsys.readouterr().err
-    assert f"{cache_folder(URL)} is not a checkpoint" in message
-    assert "or its URL, as the user and on the machine that it ran on last" in message
+    assert f"this machine has no cache of {URL}. If it is a checkpoint, look on the" in message
+    assert f"copy its files, which are below {URL}/files/, to a folder" in message
+    assert str(cache_folder(URL)) not in message
+
+
+@pytest.mark.parametrize("command", [["verify"], ["list", "--checkpoint"]], ids=lambda it: it[0])
+def test_a_cache_is_named_as_its_checkpoint(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    cache = cache_folder(URL)
+    open_checkpoint(cache, is_durable=False).release()
+    (cache / CACHE).write_text(json.dumps({"url": URL}))
+
+    main(["state", *command, URL])
+
+    printed = "".join(capsys.readouterr())
+    assert URL in printed
+    assert str(cache) not in printed

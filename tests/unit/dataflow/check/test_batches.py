@@ -50,6 +50,19 @@ def test_a_function_says_what_its_rows_are() -> None:
     assert "Annotate its first argument: one of numpy.ndarray" in found
 
 
+def test_an_annotation_that_is_not_a_form_of_rows_is_named() -> None:
+    @wallaroo.batch_computation
+    def mistaken(rows: dict[str, int]) -> Any:
+        return rows
+
+    assert "Its first argument is annotated with dict[str, int], which is not" in problems(mistaken)
+
+
+def test_a_schema_is_one_of_pyarrow() -> None:
+    with pytest.raises(PipelineError, match=r"Its schema is \{'a': <class 'int'>\}, not one of py"):
+        wallaroo.json_lines({"a": int})
+
+
 def test_a_library_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     @wallaroo.batch_computation
     def own(rows: Array) -> Array:

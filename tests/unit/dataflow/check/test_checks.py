@@ -249,6 +249,13 @@ def test_a_bare_function_as_decoder_is_reported() -> None:
     assert "@wallaroo.decoder" in problem.fix
 
 
+def test_a_class_of_events_as_decoder_is_reported_with_the_decoder_of_its_json() -> None:
+    wrong: Any = given.Total
+    problem = only(tcp("in", decoder=wrong).to_sink(SINK))
+    assert problem.what == "Its decoder is the class Total."
+    assert problem.fix.startswith("Write Json(Total).decoder (of wallaroo.serdes), or a decoder")
+
+
 def test_a_lambda_as_encoder_is_reported_with_what_to_write() -> None:
     wrong: Any = lambda text: text.encode()  # noqa: E731  # that is the point
     found = problems(tcp("in").to_sink(wallaroo.StdoutSinkConfig(wrong)))

@@ -527,7 +527,8 @@ def test_a_step_that_is_removed_is_refused_with_what_would_be_lost(
 def test_another_application_and_other_key_groups_are_incompatible() -> None:
     assert against(keyed().to(count).to_sink(SINK), "other") == (
         Verdict.INCOMPATIBLE,
-        "It belongs to the application 'app', this is 'other'.",
+        "It belongs to the application 'app', this is 'other'. If that is its new name, nothing is "
+        "lost by it: only what else is listed here would be dropped.",
     )
     found = compare(dumps(BASE), dumps(replace(BASE, key_groups=64)))
     assert found.reasons == ("Its state is laid out in 128 key groups, this plan has 64.",)

@@ -4,6 +4,7 @@ steps.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,7 @@ def test_the_state_of_an_unknown_step_is_refused() -> None:
         ({"in": "ada"}, "'ada' is not a list of inputs. Pass a list"),
         ({"in": 5}, "5 is not a list of inputs"),
         ({"in": [b"ada", "bob"]}, "'bob' is not bytes, which its decoder reads. Send bytes only"),
+        ({"in": b"ada\n"}, r"b'ada\\n' is not what a connection .* Pass a list of payloads: \[pay"),
         ([b"ada"], "not inputs by the name of their source. Pass a dict"),
     ],
 )
@@ -185,6 +187,27 @@ def test_a_time_that_is_no_number_is_refused() -> None:
 def test_an_application_without_tasks_is_refused() -> None:
     with pytest.raises(WallarooParameterError, match=r"^tasks: 0 is too few\. Pass at least 1\.$"):
         run_local(properties.totals(), {"in": [b"ada"]}, tasks=0)
+
+
+@pytest.mark.parametrize("run", [run_local, LocalApplication])
+def test_what_is_no_application_is_refused(run: Callable[[Any], Any]) -> None:
+    with pytest.raises(WallarooParameterError, match=r"not an application\. Pass what totals\(\["):
+        run(properties.totals)
+    with pytest.raises(
+        WallarooParameterError, match=r"'app' is not an application\. Pass what bui"
+    ):
+        run("app")
+
+
+def test_what_is_no_step_or_no_pair_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"^plain is not a step: decorate it, or call it: plain\("):
+        run_step(plain, [1])  # type: ignore[arg-type]  # the mistake
+    with pytest.raises(TypeError, match=r"^1 is not a \(key, event\) pair: write \('a', 1\)$"):
+        run_state_step(properties.total, [1])  # type: ignore[list-item]  # the mistake
+
+
+def plain(event: int) -> int:
+    return event
 
 
 def test_one_step_by_itself() -> None:

@@ -102,7 +102,7 @@ def test_a_time_is_a_datetime_or_seconds_or_nanoseconds(given: Any) -> None:
     [
         (datetime(2026, 1, 1), "without time zone"),  # noqa: DTZ001  # that is what is refused
         (True, "not a bool"),
-        ("12:00", "not str"),
+        ("12:00", r"not str: for one in ISO 8601, datetime\.fromisoformat\(text\)"),
         (float("nan"), "nan is not a time"),
     ],
 )
