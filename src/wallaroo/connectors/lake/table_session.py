@@ -47,7 +47,7 @@ class TableSystem(GroupSystem[Config]):
     without_it: ClassVar[str] = OTHER_TABLE
     stalled_s = ENDLESS_S  # requests to a store have bounds of their own
     is_fencing = True
-    kind: ClassVar[str]  # of the table, in words
+    kind: ClassVar[str]  # the table's, in words
     missing: ClassVar[type[Exception]]  # the error for a table that does not exist
     _session: TableSession | None = None
     _vanished = 0  # sessions that have written nothing for lack of files

@@ -58,7 +58,7 @@ class RunProgress:
         self.workers_killed = 0  # processes that were killed or crashed
         self.usage = Usage()
         self.moves: deque[Moved] = deque(maxlen=MOVES_KEPT)
-        self.step_times: tuple[StepTime, ...] = ()  # of state steps
+        self.step_times: tuple[StepTime, ...] = ()  # state steps'
         self.damaged: Mapping[str, str] = {}  # by file of the checkpoint
 
     def begin_phase(self, phase: Phase) -> None:
