@@ -32,7 +32,6 @@ from typing import Any, ClassVar, NamedTuple
 
 from wallaroo.errors import InternalError
 from wallaroo.instrumentation.tuning import DEFAULT
-from wallaroo.spool.remote.link import Endpoint
 from wallaroo.user_code.compact_pickles import pickled_by_values
 
 # in `Head.counts`
@@ -137,14 +136,22 @@ class Records(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class RangeServer:
+    """The driver's server, from which workers on other hosts read."""
+
+    address: tuple[str, int]
+    secret: bytes = field(repr=False)
+    certificate: str = field(default="", repr=False)  # PEM; empty: without TLS
+
+
+@dataclass(frozen=True, slots=True)
 class LogContext:
     """The facts about a run for a log that it opens."""
 
     spool_root: Path  # the folder of all spools
     checkpoint: str = ""  # its id
     is_durable: bool = True
-    # the driver's, from which workers on other hosts read; None: all readers are on this host
-    server: Endpoint | None = None
+    server: RangeServer | None = None  # None: all readers are on this host
     mark_bytes: int = DEFAULT.mark_bytes  # approximate distance between two cuts of a file
     until_now: bool = False  # the log ends at what it holds when it is first asked for its head
 

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 
 from wallaroo.errors import CheckpointError
 from wallaroo.protocols.framing import Framing
-from wallaroo.sources.log import LogContext, Position
+from wallaroo.sources.log import LogContext, Position, RangeServer
 from wallaroo.sources.spooled import SpoolLog, open_spool
 from wallaroo.spool import folder_of, read_tail
 from wallaroo.spool.remote.client import RemoteSpool
-from wallaroo.spool.remote.link import Endpoint
 from wallaroo.spool.writer import SpoolWriter
 
 EVENTS = 10  # of a chunk
@@ -204,7 +203,7 @@ def test_a_position_after_the_end_and_another_checkpoints_spool_are_refused(
 
 
 def test_workers_elsewhere_read_through_the_range_server(tmp_path: Path) -> None:
-    server = Endpoint(("10.0.0.1", 7), b"secret", "certificate")
+    server = RangeServer(("10.0.0.1", 7), b"secret", "certificate")
     log = open_spool("in", LogContext(tmp_path, server=server))
     assert log.remote == RemoteSpool(("10.0.0.1", 7), b"secret", "in", "certificate")
     assert "secret" not in repr(server)

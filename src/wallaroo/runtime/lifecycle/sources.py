@@ -20,7 +20,7 @@ from wallaroo.runtime.lifecycle.spec import RunSpec
 from wallaroo.runtime.standby.former_run import TAKE_OVER_S
 from wallaroo.runtime.tasks.replay import tuned
 from wallaroo.sources.interface import FedBy
-from wallaroo.sources.log import LogContext, Position, SourceLog
+from wallaroo.sources.log import LogContext, Position, RangeServer, SourceLog
 from wallaroo.spool.remote.link import Endpoint
 from wallaroo.spool.remote.storage import RemoteStorage
 
@@ -162,15 +162,15 @@ class RunSources:
         server = self._server_of_workers()
         if server is None or not self._spec.options.store_url:
             return None
-        return RemoteStorage(server)
+        return RemoteStorage(Endpoint(server.address, server.secret, server.certificate))
 
-    def _server_of_workers(self) -> Endpoint | None:
+    def _server_of_workers(self) -> RangeServer | None:
         if self._feeders.range_address is None:
             return None
         host, port = self._feeders.range_address
         if host == "0.0.0.0":
             host = self._spec.host.reachable_as
-        return Endpoint((host, port), self._feeders.range_secret, self._certificate)
+        return RangeServer((host, port), self._feeders.range_secret, self._certificate)
 
     @property
     def waiting_for(self) -> str:
