@@ -11,7 +11,7 @@ from typing import Any
 
 from wallaroo.cli.receive.receiver import listen_address
 from wallaroo.cli.run.arguments import source_port
-from wallaroo.cli.terminal.service import report, stop_request
+from wallaroo.cli.terminal.service import add_certificate, report, stop_request
 from wallaroo.errors import PipelineError, Problem
 from wallaroo.ingress.joining.host_listener import NAME
 from wallaroo.ingress.joining.member import Member, MemberOptions, give_up
@@ -83,13 +83,7 @@ def _add_ports(parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT",
         help="where workers read (default: any port of the address that reaches the run)",
     )
-    parser.add_argument(
-        "--tls-cert",
-        metavar="FILE",
-        help="PEM certificate to encrypt that with, self-signed or not; required unless "
-        "the address is loopback",
-    )
-    parser.add_argument("--tls-key", metavar="FILE", help="the key of --tls-cert, PEM")
+    add_certificate(parser, "that with, self-signed or not")
 
 
 def ingress(arguments: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from wallaroo.cli.receive.receiver import listen_address
-from wallaroo.cli.terminal.service import report, stop_request
+from wallaroo.cli.terminal.service import add_certificate, report, stop_request
 from wallaroo.network.reachability import require_encrypted
 from wallaroo.network.tls import TLS
 from wallaroo.network.tls_sockets import pem_of
@@ -37,13 +37,7 @@ def add_parser(subparsers: Any) -> None:
         metavar="HOST:PORT",
         help="this host's address for the run; port 0 picks a free one (default: %(default)s)",
     )
-    parser.add_argument(
-        "--tls-cert",
-        metavar="FILE",
-        help="PEM certificate to encrypt the connection with, self-signed or not; stored in the "
-        "key file; required unless the address is loopback",
-    )
-    parser.add_argument("--tls-key", metavar="FILE", help="the key of --tls-cert, PEM")
+    add_certificate(parser, "the connection with, self-signed or not; stored in the key file")
     parser.set_defaults(handler=replica)
 
 

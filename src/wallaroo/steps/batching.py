@@ -102,16 +102,11 @@ class LatestPerKey(Step, Generic[In]):
 
     def __init__(self, name: str, place: str = ""):
         super().__init__(_keep, name)
-        self.own_place = place
-
-    @property
-    def place(self) -> str:
-        """Return ``file:line`` where the user wrote the step."""
-        return self.own_place
+        self.used_at = place
 
     def is_importable(self) -> bool:
         """Return False: the step is created on use."""
         return False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return LatestPerKey, (self.step_name, self.own_place)
+        return LatestPerKey, (self.step_name, self.used_at)

@@ -74,7 +74,7 @@ class Step:
     function: Callable[..., Any]
     step_name: str
     on_error: str  # one of ON_ERROR
-    # where the user uses a function of this package; empty for their own
+    # where the user uses a function of this package, or created the step; empty for their own
     used_at: str = ""
 
     def __init__(self, function: Callable[..., Any], name: str | None = None, on_error: str = STOP):

@@ -115,6 +115,17 @@ class StateAt:
 
     def find(self, keys: Iterable[Key], step: str | None = None) -> list[StoredEntry]:
         """Return what steps (or the named one) keep for the first of these keys that exists."""
+        _, _, kept = self._first(keys, step) or (0, None, [])
+        return kept
+
+    def locate(self, keys: Iterable[Key], step: str | None = None) -> tuple[int, Key] | None:
+        """Return the first of these keys that any step (or the named one) has, and its group."""
+        first = self._first(keys, step)
+        return None if first is None else first[:2]
+
+    def _first(
+        self, keys: Iterable[Key], step: str | None
+    ) -> tuple[int, Key, list[StoredEntry]] | None:
         for key in keys:
             encoded = encode_key(key)
             for group in self._likely_groups(encoded):
@@ -125,17 +136,7 @@ class StateAt:
                     if step in (None, name) and (name, encoded) in entries
                 ]
                 if kept:
-                    return kept
-        return []
-
-    def locate(self, keys: Iterable[Key], step: str | None = None) -> tuple[int, Key] | None:
-        """Return the first of these keys that any step (or the named one) has, and its group."""
-        for key in keys:
-            encoded = encode_key(key)
-            for group in self._likely_groups(encoded):
-                entries = self.keyed(group)
-                if any((name, encoded) in entries for name in self.steps if step in (None, name)):
-                    return group, key
+                    return group, key, kept
         return None
 
     def _likely_groups(self, encoded: bytes) -> Iterable[int]:

@@ -5,9 +5,20 @@ Where it runs: a terminal or service.
 
 from __future__ import annotations
 
+import argparse
 import signal
 import threading
 import time
+
+
+def add_certificate(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add the options for the certificate that encrypts ``what``."""
+    parser.add_argument(
+        "--tls-cert",
+        metavar="FILE",
+        help=f"PEM certificate to encrypt {what}; required unless the address is loopback",
+    )
+    parser.add_argument("--tls-key", metavar="FILE", help="the key of --tls-cert, PEM")
 
 
 def stop_request() -> threading.Event:

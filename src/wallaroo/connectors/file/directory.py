@@ -16,7 +16,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -177,13 +177,7 @@ class DirectoryCommitter(FileCommitter):
         return self._place.target / MARKER
 
     def _write_marker(self, marker: DirectoryMarker) -> None:
-        fields = {
-            "format": FORMAT,
-            "checkpoint": marker.checkpoint,
-            "sink": marker.sink,
-            "rolled_back": marker.rolled_back,
-        }
-        content = json.dumps(fields).encode()
+        content = json.dumps({"format": FORMAT, **asdict(marker)}).encode()
         is_durable = self._place.is_durable
         write_whole(
             self._marker_path, content, is_durable=is_durable, points="file.marker", mode=USER_FILE

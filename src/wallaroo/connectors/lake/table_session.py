@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Sequence
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import pyarrow as pa
 
@@ -26,14 +26,10 @@ from wallaroo.errors import PeerError
 from wallaroo.instrumentation.faults import fault_point
 from wallaroo.sinks.queued.group_committer import GroupSystem
 from wallaroo.sinks.queued.pending import PendingBatch
-from wallaroo.sinks.queued.system import CommitContext, Session
+from wallaroo.sinks.queued.system import ENDLESS_S, CommitContext, Session
 from wallaroo.sinks.staging import Staged
 
 OTHER_TABLE = "let the sink write to another table"
-WAYS_ON = (
-    "Continue with the checkpoint that wrote the table; or begin with another --checkpoint "
-    "folder and another table."
-)
 # files of the version that a session has read, which others may have removed
 _names_vanished = re.compile("not found|No such file|Invalid table version").search
 WORDS_MAX = 400  # shown of an error; long paths come before what happened to them
@@ -44,16 +40,33 @@ Config = TypeVar("Config", bound=LakeSinkConfig)
 class TableSystem(GroupSystem[Config]):
     """One table, which others may drop, replace, compact and vacuum while the sink runs."""
 
+    ways_on: ClassVar[str] = (
+        "Continue with the checkpoint that wrote the table; or begin with another --checkpoint "
+        "folder and another table."
+    )
+    without_it: ClassVar[str] = OTHER_TABLE
+    stalled_s = ENDLESS_S  # requests to a store have bounds of their own
+    is_fencing = True
+    kind: ClassVar[str]  # the table's, in words
+    missing: ClassVar[type[Exception]]  # the error for a table that does not exist
     _session: TableSession | None = None
     _vanished = 0  # sessions that have written nothing for lack of files
 
+    def __init__(self, config: Config, context: CommitContext):
+        super().__init__(config, context)
+        self.group_bytes = config.group_bytes
+        self.group_s = config.group_s
+
     def connect(self, checkpoint: str) -> Session:
         is_known = self._session is not None or self.is_written
-        self._session = self._opened(checkpoint, is_known=is_known)
+        try:
+            self._session = self._opened(checkpoint, is_known)
+        except self.missing as error:
+            raise self._dropped() from error
         return self._session
 
     @abstractmethod
-    def _opened(self, checkpoint: str, *, is_known: bool) -> TableSession:
+    def _opened(self, checkpoint: str, is_known: bool) -> TableSession:
         """Open a session; create the table if it is missing, unless it ``is_known``."""
 
     def _may_reread(self, words: str) -> bool:
@@ -64,9 +77,9 @@ class TableSystem(GroupSystem[Config]):
         self._session.has_written = False
         return self._vanished <= REREADS
 
-    def _failed(self, kind: str, words: str, fix: str) -> PeerError:
+    def _failed(self, words: str, fix: str) -> PeerError:
         """Return the error of a write that no retry helps."""
-        what = f"cannot write to the {kind} {self.target}"
+        what = f"cannot write to the {self.kind} {self.target}"
         if self._session is not None and _names_vanished(words):
             what = f"{what}, which was dropped or replaced, or lacks files (vacuum, a lost disk)"
             fix = f"Restore it; or {OTHER_TABLE}"
@@ -75,13 +88,13 @@ class TableSystem(GroupSystem[Config]):
             f"rows wait in {self._context.staging}. {fix}, then run again."
         )
 
-    def _dropped(self, kind: str) -> PeerError:
+    def _dropped(self) -> PeerError:
         when = "since it took output of this checkpoint. No table was created; further rows"
         if self._session is not None:
             when = "while the sink wrote to it. Nothing is lost: committed rows"
         return PeerError(
-            f"Sink '{self._context.sink}': the {kind} {self.target} was dropped {when} wait in "
-            f"{self._context.staging}. Restore it; or {OTHER_TABLE}, then run again."
+            f"Sink '{self._context.sink}': the {self.kind} {self.target} was dropped {when} wait "
+            f"in {self._context.staging}. Restore it; or {OTHER_TABLE}, then run again."
         )
 
 

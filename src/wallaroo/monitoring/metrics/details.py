@@ -19,9 +19,9 @@ BOUNDS_S = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Identity:
-    """The constants of a run."""
+    """The facts about a run as a whole."""
 
     application: str
     started_at: float
@@ -30,8 +30,9 @@ class Identity:
     durability: str = ""
     epoch: int = 0  # the claim to the checkpoint; 0 before it
     standby: StandbyStatus | None = None  # while another run leads
+    # sources of information about these, which must not wait
     replica: Callable[[], ReplicaStatus] | None = None
-    ingresses: Callable[[], tuple[IngressStatus, ...]] = tuple
+    ingresses: Callable[[], tuple[IngressStatus, ...]] = tuple  # on other hosts
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,16 +3,16 @@
 It is read as a `RunStatus` and as `RunDetails`.
 
 Batches report from Spark's callback thread, the terminal and the HTTP server read from others: one
-lock, held here, guards all meters.  Time is an argument everywhere: seconds, milliseconds and
-nanoseconds of the wall clock (receipts come from other processes, so a monotonic clock would not
-do).
+lock, held here, guards all meters.  Facts that do not depend on each other are set directly, in
+`identity` and `progress`: each is replaced as a whole.  Time is an argument everywhere: seconds,
+milliseconds and nanoseconds of the wall clock (receipts come from other processes, so a monotonic
+clock would not do).
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from threading import Lock
 from typing import NamedTuple
 
@@ -26,16 +26,11 @@ from wallaroo.monitoring.metrics.flow import CountMeter, FlowMeter
 from wallaroo.monitoring.metrics.history import Row, SampleHistory, Totals
 from wallaroo.monitoring.metrics.latency import LatencyMeter, Receipts
 from wallaroo.monitoring.metrics.status import (
-    IngressStatus,
-    ProcessStatus,
-    ReplicaStatus,
     RunState,
     RunStatus,
     SinkLine,
     SourceStatus,
-    StandbyStatus,
     StepLosses,
-    StepTime,
     StepUpgrade,
     WorkerStatus,
 )
@@ -67,8 +62,8 @@ class RunMeter:
         latency_target_ms: float = 0.0,
     ) -> None:
         self._lock = Lock()
-        self._identity = Identity(application, started_at, checkpoint, is_durable, durability)
-        self._progress = progress.RunProgress(tasks)
+        self.identity = Identity(application, started_at, checkpoint, is_durable, durability)
+        self.progress = progress.RunProgress(tasks)
         self._batches = BatchMeter()
         self.flow = FlowMeter(started_at)
         self.latency = LatencyMeter(latency_target_ms)
@@ -84,83 +79,40 @@ class RunMeter:
     def enter(self, state: RunState) -> None:
         """Change the run's state; raise InternalError if the change is impossible."""
         with self._lock:
-            self._progress.state = self._progress.state.to(state)
+            self.progress.state = self.progress.state.to(state)
 
     def starting(self, doing: str) -> None:
         """Note the current task of a starting or stopping run; "": nothing in particular."""
         with self._lock:
-            self._progress.begin_phase(progress.Phase(doing, time.time()))
-
-    def own(self, epoch: int) -> None:
-        """Record the epoch in which the run owns its checkpoint."""
-        with self._lock:
-            self._identity = replace(self._identity, epoch=epoch)
-
-    def set_standby(self, standby: StandbyStatus | None) -> None:
-        """Record a standby's view of the leader; None if this is not a standby."""
-        with self._lock:
-            self._identity = replace(self._identity, standby=standby)
-
-    def set_replica(self, replica: Callable[[], ReplicaStatus]) -> None:
-        """Set the source of information about the replica, which must not wait."""
-        with self._lock:
-            self._identity = replace(self._identity, replica=replica)
-
-    def set_ingresses(self, ingresses: Callable[[], tuple[IngressStatus, ...]]) -> None:
-        """Set the source of information about ingresses on other hosts, which must not wait."""
-        with self._lock:
-            self._identity = replace(self._identity, ingresses=ingresses)
+            self.progress.begin_phase(progress.Phase(doing, time.time()))
 
     def begin_running(self, now: float) -> None:
         """Note that input is processed from now on: rates do not count the start."""
         with self._lock:
-            self._progress.running_at = now
+            self.progress.running_at = now
             self.flow.restart_rates(now)
 
     def recovered(self, recovery: progress.Recovery) -> None:
         """Note the commit found in the checkpoint and, once the run is ready, the time it took."""
         with self._lock:
-            self._progress.recovery = recovery
+            self.progress.recovery = recovery
             if not self._batches.count:
                 self._batches.last_batch = recovery.batch
 
     def set_tasks(self, tasks: int) -> None:
         """Record how many tasks the next batch has."""
         with self._lock:
-            self._progress.tasks = tasks
+            self.progress.tasks = tasks
 
     def set_workers(self, workers: tuple[WorkerStatus, ...]) -> None:
         """Record the workers, by name, with the key groups that each works on."""
         with self._lock:
-            self._progress.workers = workers
-
-    def set_workers_killed(self, count: int) -> None:
-        """Record how many worker processes were killed or crashed in this run."""
-        with self._lock:
-            self._progress.workers_killed = count
-
-    def set_processes(
-        self, processes: tuple[ProcessStatus, ...], cpu_s: Mapping[str, float]
-    ) -> None:
-        """Note the processes on the driver's machine, and processor seconds by their names."""
-        with self._lock:
-            self._progress.usage = progress.Usage(processes, cpu_s)
+            self.progress.workers = workers
 
     def set_moved(self, text: str) -> None:
         """Record what the last cluster change moved, in words."""
         with self._lock:
-            self._progress.moves.append(progress.Moved(time.time(), text))
-
-    def set_step_times(self, times: tuple[StepTime, ...]) -> None:
-        """Record the watermark of each state step."""
-        with self._lock:
-            self._progress.step_times = times
-
-    def set_damaged(self, files: Mapping[str, str]) -> None:
-        """Record the damaged files of the checkpoint, with the damage of each."""
-        damaged = tuple(f"{file}: {what}" for file, what in [*files.items()])
-        with self._lock:
-            self._progress.damaged = damaged
+            self.progress.moves.append(progress.Moved(time.time(), text))
 
     def batch_done(
         self,
@@ -184,7 +136,7 @@ class RunMeter:
                     duration_ms,
                     events,
                     outputs,
-                    self._progress.tasks,
+                    self.progress.tasks,
                     dict(phases_ms or {}),
                 )
             )
@@ -259,10 +211,10 @@ class RunMeter:
         """Return a snapshot at ``now`` (unix seconds)."""
         with self._lock:
             return RunStatus(
-                application=self._identity.application,
-                state=self._progress.state,
-                started_at=self._identity.started_at,
-                elapsed_s=max(0.0, now - self._identity.started_at),
+                application=self.identity.application,
+                state=self.progress.state,
+                started_at=self.identity.started_at,
+                elapsed_s=max(0.0, now - self.identity.started_at),
                 batches=self._batches.count,
                 last_batch=self._batches.last_batch,
                 batch_ms=self._batches.durations.last_ms,
@@ -273,36 +225,36 @@ class RunMeter:
                 events_in_per_s=self.flow.events_in.per_second(now),
                 events_done_per_s=self.flow.events_done.per_second(now),
                 outputs_per_s=self.flow.outputs.per_second(now),
-                tasks=self._progress.tasks,
+                tasks=self.progress.tasks,
                 sources=self.flow.sources,
                 sinks=self.flow.sinks,
                 latency=self.latency.status(),
                 waiting_for=self.flow.waiting_for,
-                checkpoint=self._identity.checkpoint,
-                is_durable=self._identity.is_durable,
-                durability=self._identity.durability,
-                replica=self._identity.replica and self._identity.replica(),
-                ingresses=self._identity.ingresses(),
-                epoch=self._identity.epoch,
-                recovered_batch=self._progress.recovery.batch,
+                checkpoint=self.identity.checkpoint,
+                is_durable=self.identity.is_durable,
+                durability=self.identity.durability,
+                replica=self.identity.replica and self.identity.replica(),
+                ingresses=self.identity.ingresses(),
+                epoch=self.identity.epoch,
+                recovered_batch=self.progress.recovery.batch,
                 errors=self._errors.counts,
                 losses=self._facts.losses,
                 upgrades=self._facts.upgrades,
-                workers=self._progress.workers,
-                moved=self._progress.moved,
-                workers_killed=self._progress.workers_killed,
-                doing=self._progress.phase.doing,
-                doing_s=self._progress.doing_s(now),
-                running_at=self._progress.running_at,
-                damaged=self._progress.damaged,
-                step_times=self._progress.step_times,
+                workers=self.progress.workers,
+                moved=self.progress.moved,
+                workers_killed=self.progress.workers_killed,
+                doing=self.progress.phase.doing,
+                doing_s=self.progress.doing_s(now),
+                running_at=self.progress.running_at,
+                damaged=tuple(map(": ".join, self.progress.damaged.items())),
+                step_times=self.progress.step_times,
                 counts=self.counts.counts,
                 latency_target_ms=self.latency.target_ms,
                 latency_newest_ms=self.latency.newest_p99_ms,
                 latency_late_s=self.latency.late_seconds,
-                processes=self._progress.usage.processes,
-                cpu_s=self._progress.usage.cpu_s,
-                standby=self._identity.standby,
+                processes=self.progress.usage.processes,
+                cpu_s=self.progress.usage.cpu_s,
+                standby=self.identity.standby,
             )
 
     def details(self) -> RunDetails:
@@ -330,9 +282,9 @@ class RunMeter:
                 },
                 failed=tuple(self._errors.newest),
                 failed_total=self._errors.total,
-                phases=tuple(self._progress.phases),
-                recovery=self._progress.recovery,
-                moves=tuple(self._progress.moves),
+                phases=tuple(self.progress.phases),
+                recovery=self.progress.recovery,
+                moves=tuple(self.progress.moves),
             )
 
     def history(self, span: str) -> list[Row] | None:

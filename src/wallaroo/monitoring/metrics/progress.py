@@ -55,11 +55,11 @@ class RunProgress:
         self.phases: list[Phase] = []  # those of the start
         self.running_at = 0.0  # unix seconds; 0 before
         self.workers: tuple[WorkerStatus, ...] = ()
-        self.workers_killed = 0
+        self.workers_killed = 0  # processes that were killed or crashed
         self.usage = Usage()
         self.moves: deque[Moved] = deque(maxlen=MOVES_KEPT)
-        self.step_times: tuple[StepTime, ...] = ()
-        self.damaged: tuple[str, ...] = ()  # files of the checkpoint, each with its damage
+        self.step_times: tuple[StepTime, ...] = ()  # state steps'
+        self.damaged: Mapping[str, str] = {}  # by file of the checkpoint
 
     def begin_phase(self, phase: Phase) -> None:
         """Note the run's phase from now on; empty words end the last one."""

@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import msgspec
+import psutil
 
 from wallaroo.errors import PeerError
 
@@ -52,7 +53,7 @@ class RunRecord:
     @property
     def is_alive(self) -> bool:
         """Return whether its process exists; on another machine that is assumed."""
-        return not self.is_here or _exists(self.pid)
+        return not self.is_here or (self.pid > 0 and psutil.pid_exists(self.pid))
 
     @property
     def address(self) -> tuple[str, int]:
@@ -157,18 +158,6 @@ def _is_private(folder: Path) -> bool:
     """Return whether a folder is the user's own; others may take names in a temporary one."""
     found = folder.lstat()
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
-
-
-def _exists(pid: int) -> bool:
-    if pid <= 0:
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _is_listening(record: RunRecord) -> bool:

@@ -43,7 +43,7 @@ class JoinedIngresses:
         self._pem = pem
         self._secret = bytes.fromhex(kept_key(spec.site.root / KEY, WRITER, certificate).secret)
         self._hosts = IngressHosts(self._names, spec.site.root / SPOOL, waker(str(spec.site.wake)))
-        spec.meter.set_ingresses(self._status)
+        spec.meter.identity.ingresses = self._status
 
     def joined(self, logs: Sequence[SourceLog]) -> tuple[SourceLog, ...]:
         """Return the logs, extended by other hosts' input for TCP sources."""

@@ -121,7 +121,7 @@ class Observer:
         ends = self._batches.ends
         heads = [log.head() for log in self._logs]
         times = self._times()
-        self._meter.set_step_times(times.steps)
+        self._meter.progress.step_times = times.steps
         sources = tuple(
             self._source(number, head, ends, times) for number, head in enumerate(heads)
         )
@@ -130,7 +130,7 @@ class Observer:
         outages = (each.note(head) for each, head in zip(self._outages, heads, strict=True))
         words = "; ".join(filter(None, (*outages, waiting_for)))
         self._meter.observe(sources, sinks, time.time(), words, cause)
-        self._meter.set_damaged(self._batches.damaged)
+        self._meter.progress.damaged = dict(self._batches.damaged)
         trace_point("observer.looked")
         return Observation(sources, sinks)
 

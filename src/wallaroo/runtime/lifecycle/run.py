@@ -235,7 +235,7 @@ class Run(RunHandle):
             self._spec = replace(leading, view_root=follower.close())
             request_workers(spec.host, opened)  # they start while sources and sinks are opened
             spec.meter.enter(RunState.STARTING)
-            spec.meter.set_standby(None)
+            spec.meter.identity.standby = None
             return opened
         return None
 

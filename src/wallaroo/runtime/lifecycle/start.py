@@ -142,7 +142,7 @@ def open_state(
     if replicator is not None:
         stack.add(replicator.close)
         checkpoint = replace(checkpoint, elsewhere=replicator)
-        spec.meter.set_replica(partial(_replica_status, replicator))
+        spec.meter.identity.replica = partial(_replica_status, replicator)
     taken_over = FormerRun.of(checkpoint.root) if options.is_taking_over else None
     lease = None
     if spec.is_durable and stored is None:
@@ -152,7 +152,7 @@ def open_state(
     if replicator is not None:
         phases.enter("comparing the copy")
         replicator.begin(lambda: phases.is_stopping, phases.note)
-    spec.meter.own(stored.epoch if stored else checkpoint.claim.epoch)
+    spec.meter.identity.epoch = stored.epoch if stored else checkpoint.claim.epoch
     fork = fork_of(checkpoint.root)
     replica = replicator.replica if replicator is not None else None
     sources = RunSources(spec, checkpoint.id, checkpoint.owner, fork, replica)

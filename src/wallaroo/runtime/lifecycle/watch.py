@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 import psutil
 
 from wallaroo.errors import PeerError
+from wallaroo.monitoring.metrics.progress import Usage
 from wallaroo.monitoring.metrics.status import ProcessStatus, RunState
 from wallaroo.processes.roles import family, name_of
 from wallaroo.runtime.batch.batches import UnderWay
@@ -192,10 +193,10 @@ class Watch:
             self._overdue_words(),
         )
         self._spec.meter.set_workers(host.workers())  # they may leave while no batch ends
-        self._spec.meter.set_workers_killed(host.workers_killed)
+        self._spec.meter.progress.workers_killed = host.workers_killed
         processes = self._usage.sample()
         if processes is not None:
-            self._spec.meter.set_processes(processes, self._usage.cpu_s)
+            self._spec.meter.progress.usage = Usage(processes, self._usage.cpu_s)
         observed = self._components.observer.look(
             "; ".join(filter(None, waiting_for)),
             elsewhere.waiting_for if elsewhere is not None else "",

@@ -179,7 +179,7 @@ class Standby:
             last_batch=follower.last_batch,
             ready_batch=follower.ready_batch,
         )
-        self._meter.set_standby(status)
+        self._meter.identity.standby = status
         words = f"standing by for {status.leader or 'a run that leads'} (epoch {status.epoch})"
         if words != self._words:
             self._words = words

@@ -14,9 +14,9 @@ from operator import eq, itemgetter
 from typing import Any
 
 from wallaroo.steps.joins.step import LEFT, RIGHT, JoinSpec
-from wallaroo.steps.joins.waiting import Stored, WaitingRows, time_of
+from wallaroo.steps.joins.waiting import NEWEST, Stored, WaitingRows, time_of
 from wallaroo.steps.losses import UNCOUNTED, Cell
-from wallaroo.steps.windows.entries import AT_END, ROW, Slot, order_of, pack_slot
+from wallaroo.steps.windows.entries import order_of
 from wallaroo.steps.windows.interface import Now
 from wallaroo.steps.windows.spec import FINAL_WATERMARK
 
@@ -24,7 +24,6 @@ Row = tuple[int, Any, Any]  # time, key, event
 Walk = Callable[[list[Row], list[Row], dict[Any, Row]], None]
 
 LEFT_HOW = "left"
-NEWEST = pack_slot(Slot(AT_END, 0))  # the entry of a key's newest row of the right side
 END: Row = (FINAL_WATERMARK, None, None)  # later than all events
 NOTHING: Row = (-4 * FINAL_WATERMARK, None, None)  # older than any age
 _key = itemgetter(1)
@@ -87,26 +86,7 @@ class LatestMachine(WaitingRows):
     def store(self) -> None:
         """Write the waiting rows, and the newest rows."""
         super().store()
-        for key, known in self._known.items():
-            self._store_newest(key, known)
-        self._newest.clear()
-
-    def _store_newest(self, key: Any, known: Row | None) -> None:
-        newest = self._newest.get(key)
-        if newest is not None and self._expires(newest) <= self._span[1]:
-            newest = None
-        if newest is None:
-            if known is not None:
-                self._stored.entries.delete(key, NEWEST)
-            return
-        if newest is not known:
-            self._stored.entries.put(key, NEWEST, newest[::2])
-        if known is None or key in self._taken:  # otherwise an earlier one exists
-            self._stored.due.add(self._expires(newest), key, ROW)
-
-    def _expires(self, newest: Row) -> int:
-        """Return the watermark from which no event can join a row."""
-        return AT_END if self._within is None else newest[0] + self._within + 1
+        self.store_newest(self._known, self._newest, self._within)
 
 
 def _taking(keep: Callable[[Row], None], now: Now, too_late: Callable[[Any, Any], None]) -> Any:

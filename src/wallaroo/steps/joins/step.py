@@ -116,17 +116,12 @@ class Matching(Step):
     ):
         super().__init__(function, name, on_error)
         self.spec = spec
-        self.own_place = place
+        self.used_at = place
         self.gives_late = gives_late
         self.arity = self.arities[0]
 
-    @property
-    def place(self) -> str:
-        """Return ``file:line`` of the call that created it."""
-        return self.own_place
-
     def options(self) -> tuple[Any, ...]:
-        return (self.step_name, self.on_error, self.spec, self.own_place, self.gives_late)
+        return (self.step_name, self.on_error, self.spec, self.used_at, self.gives_late)
 
     def giving_late(self) -> Self:
         """Return the same step, which emits late events as well (``windows.late``)."""

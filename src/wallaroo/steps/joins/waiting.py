@@ -20,18 +20,27 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from operator import itemgetter
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
-from wallaroo.steps.windows.entries import ROW, Entries, Rows, Slot, pack_slot, unpack_slot
+from wallaroo.steps.windows.entries import (
+    AT_END,
+    ROW,
+    Entries,
+    Rows,
+    Slot,
+    pack_slot,
+    unpack_slot,
+)
 from wallaroo.steps.windows.spec import FINAL_WATERMARK
 
 Side = TypeVar("Side")  # the rows of a side; false if there are none
 PIECE = 1  # kind of slots
 NOTES = 2  # kind of slots: notes of a row join about a piece
 PIECES_MAX = 8  # per group and batch
+NEWEST = pack_slot(Slot(AT_END, 0))  # the entry of a key's newest row of the right side
 time_of = itemgetter(0)
 
 
@@ -158,6 +167,31 @@ class WaitingPieces(ABC, Generic[Side]):
                 self._stored.entries.put(home, sub, self.packed(piece))
                 self._stored.due.add(when, home, ROW)
             begin = end
+
+    def store_newest(
+        self,
+        known: Mapping[Any, tuple[Any, ...] | None],
+        newest: dict[Any, Any],
+        within_ns: int | None,
+    ) -> None:
+        """Write the newest rows of the right side, each with its time first and its event last.
+
+        ``known`` are the stored ones of the same keys.  A row without events that may still join it
+        is removed.
+        """
+        for key, stored in known.items():
+            row = newest.get(key)
+            # the watermark from which no event can join it
+            expires = AT_END if row is None or within_ns is None else row[0] + within_ns + 1
+            if row is None or expires <= self._span[1]:
+                if stored is not None:
+                    self._stored.entries.delete(key, NEWEST)
+                continue
+            if row is not stored:
+                self._stored.entries.put(key, NEWEST, (row[0], row[-1]))
+            if stored is None or key in self._taken:  # otherwise an earlier one exists
+                self._stored.due.add(expires, key, ROW)
+        newest.clear()
 
     def _first(self, sides: tuple[Side, ...]) -> int:
         return min(self.time_at(rows, 0) for rows in sides if rows)

@@ -91,14 +91,7 @@ class CountMachine:
         if not window[0]:
             return
         bounds = Window(window[1], window[2] + 1)
-        try:
-            output = self._context.calls.output(key, window[3], bounds)
-        except BaseException as error:
-            bounds.note_on(error)
-            self._context.failed(window[3], error, key)
-            return
-        if output is not None:
-            self._context.emit(key, output, time, passed)
+        self._context.fire(key, window[3], bounds, time, passed)
 
     def advance(self, watermark: int) -> None:
         """Fire windows with a timeout up to ``watermark``, in order; at the end, all."""

@@ -9,7 +9,14 @@ from typing import Any, Protocol
 from wallaroo.steps.losses import CellOf, Loss, uncounted
 from wallaroo.steps.windows.aggregation import BoundAggregation
 from wallaroo.steps.windows.entries import Live, Slot
-from wallaroo.steps.windows.spec import DROP, NO_WATERMARK, CountWindowSpec
+from wallaroo.steps.windows.spec import (
+    DEAD_LETTER,
+    DROP,
+    FIRE_PER_MESSAGE,
+    NO_WATERMARK,
+    CountWindowSpec,
+    Window,
+)
 
 
 class Now(Protocol):
@@ -96,6 +103,45 @@ class MachineContext:
     late: Late | None = None
     lost: CellOf = uncounted
     reached_ns: Callable[[], int] = lambda: NO_WATERMARK
+
+    def fire(self, key: Any, accumulator: Any, window: Window, time: int, passed: int) -> None:
+        """Emit the result of a window, if it has one."""
+        try:
+            output = self.calls.output(key, accumulator, window)
+        except BaseException as error:
+            window.note_on(error)
+            self.failed(accumulator, error, key)
+            return
+        if output is not None:
+            self.emit(key, output, time, passed)
+
+    def late_policy(
+        self, policy: str, why: Callable[[int], LateEvent], alone: Callable[[int], Window]
+    ) -> Callable[[Any, Any, int], None]:
+        """Return the function that handles a late event of a key and a time.
+
+        ``why`` returns the reason for that time, ``alone`` the window in which the event fires.
+        """
+        late = self.late
+        if late is not None:
+            return lambda key, event, time: late(key, event, why(time))
+        if policy == FIRE_PER_MESSAGE:
+            return lambda key, event, time: self._fire_alone(key, event, time, alone(time))
+        if policy == DEAD_LETTER:
+            return lambda key, event, time: self.failed(event, why(time), key)
+        return lambda key, event, time: None
+
+    def _fire_alone(self, key: Any, event: Any, time: int, window: Window) -> None:
+        calls = self.calls
+        try:
+            accumulator = calls.initial()
+            changed = calls.update(event, accumulator)
+            output = calls.output(key, accumulator if changed is None else changed, window)
+        except BaseException as error:
+            self.failed(event, error, key)
+            return
+        if output is not None:
+            self.emit(key, output, time, self.now.watermark_ns)
 
 
 class Machine(Protocol):

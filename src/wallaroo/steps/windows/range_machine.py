@@ -28,9 +28,7 @@ from wallaroo.steps.windows.interface import LateEvent, MachineContext, counted_
 from wallaroo.steps.windows.pane_entries import LivePanes
 from wallaroo.steps.windows.panes import PANE, Pane, Panes
 from wallaroo.steps.windows.spec import (
-    DEAD_LETTER,
     DROP,
-    FIRE_PER_MESSAGE,
     NO_WATERMARK,
     PLACE_IN_OLDEST_WINDOW,
     Firing,
@@ -170,7 +168,7 @@ class RangeMachine:
                 self._forget()
                 if not is_taken:
                     self._count_late()
-                    self._late(key, event, time, oldest)
+                    self._late(key, event, time)
         return panes
 
     def _watermark(self) -> int:
@@ -183,44 +181,22 @@ class RangeMachine:
 
     # --- late events ---
 
-    def _late_policy(self) -> Callable[[Any, Any, int, int], None]:
-        policy = self._spec.policy
-        if self._context.late is not None:
-            return self._give
-        if policy == FIRE_PER_MESSAGE:
-            return self._fire_alone
-        if policy == PLACE_IN_OLDEST_WINDOW:
+    def _late_policy(self) -> Callable[[Any, Any, int], None]:
+        if self._context.late is None and self._spec.policy == PLACE_IN_OLDEST_WINDOW:
             return self._place_in_oldest
-        if policy == DEAD_LETTER:
-            return self._fail
-        return lambda key, event, time, oldest: None
+        return self._context.late_policy(self._spec.policy, self._why, self._alone)
 
-    def _give(self, key: Any, event: Any, time: int, oldest: int) -> None:
-        assert self._context.late is not None
-        self._context.late(key, event, self._why(time, oldest))
-
-    def _fail(self, key: Any, event: Any, time: int, oldest: int) -> None:
-        self._context.failed(event, self._why(time, oldest), key)
-
-    def _why(self, time: int, oldest: int) -> LateEvent:
-        late = self._grid.start(oldest) - time
+    def _why(self, time: int) -> LateEvent:
+        late = self._grid.start(self._grid.oldest(self._watermark())) - time
         return LateEvent(f"it came {late / 1e9:.3f} s too late for the oldest open window")
 
-    def _fire_alone(self, key: Any, event: Any, time: int, oldest: int) -> None:
-        calls = self._context.calls
-        window = self._window(self._grid.last(time), Firing.LATE)
-        try:
-            accumulator = calls.initial()
-            changed = calls.update(event, accumulator)
-            output = calls.output(key, accumulator if changed is None else changed, window)
-        except BaseException as error:
-            self._context.failed(event, error, key)
-            return
-        if output is not None:
-            self._context.emit(key, output, time, self._context.now.watermark_ns)
+    def _alone(self, time: int) -> Window:
+        return self._window(self._grid.last(time), Firing.LATE)
 
-    def _place_in_oldest(self, key: Any, event: Any, time: int, oldest: int) -> None:
-        slot, _, _ = self._panes.slot_of(oldest, oldest, self._watermark())
+    def _place_in_oldest(self, key: Any, event: Any, time: int) -> None:
+        watermark = self._watermark()
+        oldest = self._grid.oldest(watermark)
+        slot, _, _ = self._panes.slot_of(oldest, oldest, watermark)
         self._update(slot, key, event)
 
     def _update(self, slot: Slot, key: Any, event: Any) -> None:

@@ -15,14 +15,7 @@ from typing import Any
 
 from wallaroo.steps.windows.entries import AT_END, Slot, in_order
 from wallaroo.steps.windows.interface import LateEvent, MachineContext, counted_late
-from wallaroo.steps.windows.spec import (
-    DEAD_LETTER,
-    DROP,
-    FIRE_PER_MESSAGE,
-    Firing,
-    SessionWindowSpec,
-    Window,
-)
+from wallaroo.steps.windows.spec import DROP, Firing, SessionWindowSpec, Window
 
 # each key's open sessions: [start, time of the last event, accumulator], in order
 OPEN = Slot(AT_END, 0)
@@ -37,7 +30,7 @@ class SessionMachine:
     def __init__(self, spec: SessionWindowSpec, context: MachineContext, fired_at: int) -> None:
         self._spec = spec
         self._context = context
-        self._late = self._late_policy()
+        self._late = context.late_policy(spec.policy, self._why, self._alone)
         self.process = self._build_process()
 
     def _build_process(self) -> Callable[[Any, Any], None]:
@@ -117,39 +110,12 @@ class SessionMachine:
 
     # --- late events ---
 
-    def _late_policy(self) -> Callable[[Any, Any, int], None]:
-        if self._context.late is not None:
-            return self._give
-        if self._spec.policy == FIRE_PER_MESSAGE:
-            return self._fire_alone
-        if self._spec.policy == DEAD_LETTER:
-            return self._fail
-        return lambda key, event, time: None
-
-    def _give(self, key: Any, event: Any, time: int) -> None:
-        assert self._context.late is not None
-        self._context.late(key, event, self._why(time))
-
-    def _fail(self, key: Any, event: Any, time: int) -> None:
-        self._context.failed(event, self._why(time), key)
-
     def _why(self, time: int) -> LateEvent:
         late = self._context.now.watermark_ns - self._spec.delay_ns - time
         return LateEvent(f"it came {late / 1e9:.3f} s too late for its session")
 
-    def _fire_alone(self, key: Any, event: Any, time: int) -> None:
-        calls = self._context.calls
-        try:
-            accumulator = calls.initial()
-            changed = calls.update(event, accumulator)
-            accumulator = accumulator if changed is None else changed
-            window = Window(time, time + self._spec.gap_ns, Firing.LATE)
-            output = calls.output(key, accumulator, window)
-        except BaseException as error:
-            self._context.failed(event, error, key)
-            return
-        if output is not None:
-            self._context.emit(key, output, time, self._context.now.watermark_ns)
+    def _alone(self, time: int) -> Window:
+        return Window(time, time + self._spec.gap_ns, Firing.LATE)
 
     # --- firing ---
 
@@ -172,14 +138,8 @@ class SessionMachine:
 
     def _fire(self, key: Any, session: Session) -> None:
         window = Window(session[0], session[1] + self._spec.gap_ns)
-        try:
-            output = self._context.calls.output(key, session[2], window)
-        except BaseException as error:
-            window.note_on(error)
-            self._context.failed(session[2], error, key)
-            return
-        if output is not None:
-            self._context.emit(key, output, window.end - 1, window.end + self._spec.delay_ns - 1)
+        passed = window.end + self._spec.delay_ns - 1
+        self._context.fire(key, session[2], window, window.end - 1, passed)
 
     def next_due(self, slot: Slot, value: Any) -> int:
         """Return when the first session of a key ends."""

@@ -48,7 +48,7 @@ class WindowStep(Step, Generic[In, Out]):
         self.given = given
         self.aggregation = made_of(given)
         self.state_class = given if inspect.isclass(given) else type(given)
-        self.own_place = place
+        self.used_at = place
         self.gives_late = gives_late
         self.with_window = with_window  # results are ``WindowResult``
         self.watermark_lag_ns = _delay_of(spec)
@@ -64,11 +64,6 @@ class WindowStep(Step, Generic[In, Out]):
         self.__qualname__ = self.state_class.__qualname__
         self.__doc__ = self.state_class.__doc__
 
-    @property
-    def place(self) -> str:
-        """Return ``file:line`` of ``over``."""
-        return self.own_place
-
     def is_importable(self) -> bool:
         """Return False: windows are created where they are used, and pickled by value."""
         return False
@@ -78,7 +73,7 @@ class WindowStep(Step, Generic[In, Out]):
         return rebuilt, (packed, self.spec, *self._options())
 
     def _options(self) -> tuple[Any, ...]:
-        return self.own_place, self.step_name, self.on_error, self.gives_late, self.with_window
+        return self.used_at, self.step_name, self.on_error, self.gives_late, self.with_window
 
     def giving_late(self) -> WindowStep[In, Any]:
         """Return the same step, which emits late events as well (``windows.late``)."""

@@ -13,7 +13,7 @@ from wallaroo.engine.report import TaskReport
 from wallaroo.engine.stages.sampling import StageSample, StepSample
 from wallaroo.monitoring.metrics.details import StateSize
 from wallaroo.monitoring.metrics.meter import RunMeter
-from wallaroo.monitoring.metrics.progress import Recovery
+from wallaroo.monitoring.metrics.progress import Recovery, Usage
 from wallaroo.monitoring.metrics.status import (
     ProcessStatus,
     RunState,
@@ -55,8 +55,8 @@ class BusyRun:
         self.meter.set_workers(WORKERS)
         self.meter.set_moved(MOVED)
         behind = TimeStatus(self._began - 2.5, 2.5, "source 'words', partition 3", 4, 1)
-        self.meter.set_step_times((StepTime("count", behind),))
-        self.meter.set_processes(
+        self.meter.progress.step_times = (StepTime("count", behind),)
+        self.meter.progress.usage = Usage(
             (
                 ProcessStatus("driver", 4711, 0.12, 96 << 20),
                 ProcessStatus("Spark's JVM", 4720, 0.31, 640 << 20),
@@ -77,7 +77,7 @@ class BusyRun:
     def go_idle(self) -> None:
         """Let event time follow the clock, as no source has events."""
         idle = TimeStatus(self._began, None, "", 4, 4, is_idle=True)
-        self.meter.set_step_times((StepTime("count", idle),))
+        self.meter.progress.step_times = (StepTime("count", idle),)
 
     def lose_events(self) -> None:
         """Let a quarter of a step's events be late."""

@@ -88,13 +88,13 @@ def test_what_holds_time_back_is_a_line_and_idle_is_no_lag(page: Any, busy: Busy
 
 
 def test_a_standby_says_who_leads_and_how_far_it_is_behind(page: Any, busy: BusyRun) -> None:
-    busy.meter.set_standby(StandbyStatus("process 7 on host-a", 3, 0.4, 3.0, 120, 118))
+    busy.meter.identity.standby = StandbyStatus("process 7 on host-a", 3, 0.4, 3.0, 120, 118)
     words = (
         "Standby: process 7 on host-a leads (epoch 3); its lease moved 0.4 s ago; the state here "
         "is 2 commits behind commit 120"
     )
     page.locator("#banner", has_text=words).wait_for()
-    busy.meter.set_standby(None)
+    busy.meter.identity.standby = None
     page.locator("#banner", has_text=words).wait_for(state="hidden")
 
 
@@ -182,7 +182,7 @@ def test_the_page_goes_on_when_nothing_flows_and_says_what_is_waited_for(
     page.locator("#banner", has_text=words).wait_for()
     before = page.locator("#uptime").inner_text()
     expect(page.locator("#uptime")).not_to_have_text(before, timeout=WAIT_MS)
-    busy.meter.set_damaged({"snapshots/12-40.snap": "its checksum is wrong"})
+    busy.meter.progress.damaged = {"snapshots/12-40.snap": "its checksum is wrong"}
     go(page, "errors")
     page.get_by_text("snapshots/12-40.snap: its checksum is wrong").wait_for()
 

@@ -182,7 +182,7 @@ def test_workers_and_what_moved_between_them_are_in_the_status_as_reported_last(
 
 def test_workers_that_were_killed_are_counted_in_the_status(meter: RunMeter) -> None:
     assert meter.status(START_S).workers_killed == 0
-    meter.set_workers_killed(2)
+    meter.progress.workers_killed = 2
     assert meter.status(START_S).workers_killed == 2
 
 
@@ -213,7 +213,7 @@ def test_rates_begin_when_input_is_processed(meter: RunMeter) -> None:
 
 
 def test_damaged_files_are_in_the_status(meter: RunMeter) -> None:
-    meter.set_damaged({"deltas/7": "it is too short"})
+    meter.progress.damaged = {"deltas/7": "it is too short"}
     assert meter.status(START_S).damaged == ("deltas/7: it is too short",)
 
 

@@ -142,7 +142,7 @@ def test_a_counter_of_a_source_is_wherever_the_status_is_shown(tmp_path: Path) -
 def test_a_replica_is_shown_with_its_silence(tmp_path: Path) -> None:
     run = BusyRun(tmp_path, seconds=2)
     assert "wallaroo_replica_silence" not in text_of(run)
-    run.meter.set_replica(lambda: ReplicaStatus("10.0.0.2:7200", 3.5))
+    run.meter.identity.replica = lambda: ReplicaStatus("10.0.0.2:7200", 3.5)
 
     status = status_of(json.loads(json.dumps(status_json(run.status()))))
     assert status.replica == ReplicaStatus("10.0.0.2:7200", 3.5)
@@ -155,11 +155,9 @@ def test_ingresses_on_other_hosts_are_shown(tmp_path: Path) -> None:
     run = BusyRun(tmp_path, seconds=2)
     assert "wallaroo_ingress_disconnected" not in text_of(run)
     began = run.status().started_at
-    run.meter.set_ingresses(
-        lambda: (
-            IngressStatus("edge", True, began, "", 3, 7),
-            IngressStatus("west", False, began, "ingress 'west' is disconnected (...)", 0, 40),
-        )
+    run.meter.identity.ingresses = lambda: (
+        IngressStatus("edge", True, began, "", 3, 7),
+        IngressStatus("west", False, began, "ingress 'west' is disconnected (...)", 0, 40),
     )
 
     status = status_of(json.loads(json.dumps(status_json(run.status()))))

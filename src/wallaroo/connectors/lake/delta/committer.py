@@ -26,8 +26,6 @@ from wallaroo.connectors.lake.delta.kernel import Kernel
 from wallaroo.connectors.lake.delta.sink import DeltaSinkConfig
 from wallaroo.connectors.lake.rows import Changes
 from wallaroo.connectors.lake.table_session import (
-    OTHER_TABLE,
-    WAYS_ON,
     WORDS_MAX,
     TableSession,
     TableSystem,
@@ -36,7 +34,7 @@ from wallaroo.connectors.lake.table_session import (
 from wallaroo.durable.commit_id import CommitId
 from wallaroo.errors import PeerError, WallarooError
 from wallaroo.sinks.queued.pending import PendingBatch
-from wallaroo.sinks.queued.system import ENDLESS_S, CommitContext, DeliveryError
+from wallaroo.sinks.queued.system import CommitContext, DeliveryError
 from wallaroo.sinks.staging import SUFFIX
 
 LOG = "_delta_log"
@@ -61,16 +59,12 @@ class DeltaSystem(TableSystem[DeltaSinkConfig]):
     """One Delta table."""
 
     errors: ClassVar[tuple[type[Exception], ...]] = (DeltaError, DeliveryError, OSError, ValueError)
-    ways_on: ClassVar[str] = WAYS_ON
-    without_it: ClassVar[str] = OTHER_TABLE
-    stalled_s = ENDLESS_S  # requests to a store have bounds of their own
-    is_fencing = True
+    kind: ClassVar[str] = "Delta table"
+    missing: ClassVar[type[Exception]] = TableNotFoundError
 
     def __init__(self, config: DeltaSinkConfig, context: CommitContext):
         """Raise PeerError if the table exists and cannot take the columns."""
         super().__init__(config, context)
-        self.group_bytes = config.group_bytes
-        self.group_s = config.group_s
         self.ledger = f"the log of {self.target}"
         try:
             table = DeltaTable(config.path, storage_options=dict(config.options))
@@ -83,11 +77,8 @@ class DeltaSystem(TableSystem[DeltaSinkConfig]):
             raise self.permanent_error(error, None) from error
         _check(config, context, table)
 
-    def _opened(self, checkpoint: str, *, is_known: bool) -> TableSession:
-        try:
-            return DeltaSession(self._config, self._context, checkpoint, is_known)
-        except TableNotFoundError as error:
-            raise self._dropped("Delta table") from error
+    def _opened(self, checkpoint: str, is_known: bool) -> TableSession:
+        return DeltaSession(self._config, self._context, checkpoint, is_known)
 
     def waiting_for(self, error: Exception) -> str:
         words = _sentence(error)
@@ -105,7 +96,7 @@ class DeltaSystem(TableSystem[DeltaSinkConfig]):
 
     def permanent_error(self, error: Exception, batch: PendingBatch | None) -> WallarooError:
         fix = "Correct the table, the path or the options"
-        return self._failed("Delta table", _sentence(error), fix)
+        return self._failed(_sentence(error), fix)
 
 
 class DeltaSession(TableSession):

@@ -28,8 +28,6 @@ from wallaroo.connectors.files.rows import schema_of
 from wallaroo.connectors.lake.iceberg.sink import PARTITION, IcebergSinkConfig
 from wallaroo.connectors.lake.rows import Changes
 from wallaroo.connectors.lake.table_session import (
-    OTHER_TABLE,
-    WAYS_ON,
     WORDS_MAX,
     TableSession,
     TableSystem,
@@ -39,7 +37,7 @@ from wallaroo.durable.commit_id import CommitId
 from wallaroo.errors import CheckpointError, PeerError, WallarooError
 from wallaroo.network.urls import redacted
 from wallaroo.sinks.queued.pending import PendingBatch
-from wallaroo.sinks.queued.system import ENDLESS_S, CommitContext
+from wallaroo.sinks.queued.system import CommitContext
 
 FORMAT_VERSION_MAX = 2
 FILE_FORMAT = TableProperties.WRITE_FILE_FORMAT
@@ -79,16 +77,12 @@ class IcebergSystem(TableSystem[IcebergSinkConfig]):
 
     # pyiceberg, its catalogs and its file systems may raise anything; see `waiting_for`
     errors: ClassVar[tuple[type[Exception], ...]] = (Exception,)
-    ways_on: ClassVar[str] = WAYS_ON
-    without_it: ClassVar[str] = OTHER_TABLE
-    stalled_s = ENDLESS_S  # requests to a store have bounds of their own
-    is_fencing = True
+    kind: ClassVar[str] = "Iceberg table"
+    missing: ClassVar[type[Exception]] = exceptions.NoSuchTableError
 
     def __init__(self, config: IcebergSinkConfig, context: CommitContext):
         """Raise PeerError if the table exists and cannot take the columns."""
         super().__init__(config, context)
-        self.group_bytes = config.group_bytes
-        self.group_s = config.group_s
         self.ledger = f"{self.target} in {config.address}"
         try:
             table = load_catalog(config.catalog, **config.options).load_table(config.table)
@@ -100,11 +94,8 @@ class IcebergSystem(TableSystem[IcebergSinkConfig]):
             raise self.permanent_error(error, None) from error
         _check(config, context, table)
 
-    def _opened(self, checkpoint: str, *, is_known: bool) -> TableSession:
-        try:
-            return IcebergSession(self._config, self._context, checkpoint, is_known)
-        except exceptions.NoSuchTableError as error:
-            raise self._dropped("Iceberg table") from error
+    def _opened(self, checkpoint: str, is_known: bool) -> TableSession:
+        return IcebergSession(self._config, self._context, checkpoint, is_known)
 
     def waiting_for(self, error: Exception) -> str:
         text = str(error).lower()
@@ -119,7 +110,7 @@ class IcebergSystem(TableSystem[IcebergSinkConfig]):
         if isinstance(error, WallarooError):
             return error
         fix = "Correct the table, the catalog or its options"
-        return self._failed("Iceberg table", self._sentence(error), fix)
+        return self._failed(self._sentence(error), fix)
 
     def _sentence(self, error: Exception) -> str:
         words = redacted(" ".join(str(error).split()), self._config.options)

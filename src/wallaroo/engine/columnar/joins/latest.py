@@ -14,9 +14,8 @@ import pyarrow as pa
 from wallaroo.engine.columnar.joins.results import RowJoin
 from wallaroo.engine.columnar.joins.timed_rows import TimedRows, by_time_and_key, joined
 from wallaroo.engine.columnar.joins.waiting import Sides, WaitingColumns
-from wallaroo.steps.joins.latest import LEFT_HOW, NEWEST
-from wallaroo.steps.joins.waiting import Stored
-from wallaroo.steps.windows.entries import AT_END, ROW
+from wallaroo.steps.joins.latest import LEFT_HOW
+from wallaroo.steps.joins.waiting import NEWEST, Stored
 
 Array = np.ndarray[Any, Any]
 Newest = tuple[int, Any]  # time and event
@@ -140,27 +139,7 @@ class LatestColumns(WaitingColumns):
     def store(self) -> None:
         """Write the waiting rows, and the newest right rows."""
         super().store()
-        for key, known in self._known.items():
-            self._store_newest(key, known)
-        self._newest.clear()
-
-    def _store_newest(self, key: Any, known: Newest | None) -> None:
-        newest = self._newest.get(key)
-        if newest is not None and self._expires(newest) <= self._span[1]:
-            newest = None
-        if newest is None:
-            if known is not None:
-                self._stored.entries.delete(key, NEWEST)
-            return
-        if newest is not known:
-            self._stored.entries.put(key, NEWEST, newest)
-        if known is None or key in self._taken:  # otherwise an earlier one exists
-            self._stored.due.add(self._expires(newest), key, ROW)
-
-    def _expires(self, newest: Newest) -> int:
-        """Return the watermark from which no row can join a right row."""
-        within_ns = self._spec.within_ns
-        return AT_END if within_ns is None else newest[0] + within_ns + 1
+        self.store_newest(self._known, self._newest, self._spec.within_ns)
 
 
 def _rows(events: list[Any], schema: pa.Schema | None) -> pa.RecordBatch:
