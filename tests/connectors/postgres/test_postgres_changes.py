@@ -5,6 +5,7 @@ the order of their commits, each once, whatever is killed.
 from __future__ import annotations
 
 import pickle
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -538,6 +539,41 @@ def test_a_slot_that_is_gone_ends_the_run_with_the_ways_on(table: Table) -> None
     table.log().beginning()
     with pytest.raises(CheckpointError, match="it was moved or created again"):
         table.log().reconcile(start)
+
+
+@pytest.mark.parametrize(
+    "removal", ["DROP TABLE orders", "ALTER TABLE orders RENAME TO orders_old"]
+)
+def test_a_table_that_is_created_again_and_not_published_ends_the_run_until_it_is(
+    table: Table, removal: str
+) -> None:
+    start = table.log().beginning()
+    table.ask("INSERT INTO orders VALUES (1)")
+    log = table.log()
+    end = log.advance(start, 1 << 40)
+    table.ask(removal)
+    assert log.reconcile(end) == end  # as long as there is no other
+    table.ask("CREATE TABLE orders (id int PRIMARY KEY, item text)")
+    for position in (start, end):
+        with pytest.raises(CheckpointError, match=r"created again, and the publication lacks") as e:
+            table.log().reconcile(position)
+    (statement,) = re.findall(r"ALTER PUBLICATION .*?;", str(e.value))
+    table.server.ask(statement)
+    table.ask("INSERT INTO orders VALUES (2)")
+    again = table.log()
+    again.reconcile(end)
+    assert [change.row["id"] for change in read(again, end)] == [2]
+
+
+def test_tables_may_leave_the_publication_and_all_tables_may_be_created_again(table: Table) -> None:
+    start = table.log().beginning()
+    table.ask("ALTER PUBLICATION orders SET TABLES IN SCHEMA public")
+    table.ask("DROP TABLE orders")
+    table.ask("CREATE TABLE orders (id int PRIMARY KEY, item text)")
+    table.ask("INSERT INTO orders VALUES (1)")
+    log = table.log()
+    log.reconcile(start)
+    assert [change.row["id"] for change in read(log, start)] == [1]
 
 
 def test_a_slot_that_the_server_gave_up_ends_the_run(table: Table) -> None:
