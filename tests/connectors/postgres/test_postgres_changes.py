@@ -222,6 +222,30 @@ def test_a_large_value_that_is_not_changed_comes_with_full_identity(table: Table
     assert without.after == {"id": 1, "n": 2}
     assert full.before == {"id": 1, "item": large, "n": 2}
     assert full.after == {"id": 1, "item": large, "n": 3}
+    assert without.source["unchanged"] == ("item",)
+    assert "unchanged" not in full.source
+
+
+@dataclass(frozen=True)
+class Numbered:
+    id: int
+    n: int
+
+
+@dataclass(frozen=True)
+class Described(Numbered):
+    item: str | None = None
+
+
+def test_a_large_value_that_is_not_sent_is_no_default_of_a_typed_row(table: Table) -> None:
+    start = table.log().beginning()
+    table.ask("ALTER TABLE orders ADD n int, ALTER item SET STORAGE EXTERNAL")
+    table.ask(f"INSERT INTO orders VALUES (1, '{'x' * 20_000}', 1)")
+    table.ask("UPDATE orders SET n = 2")
+    _, change = read(table.log(), start)
+    assert change_decoder(Numbered).function(change).after == Numbered(1, 2)
+    with pytest.raises(ValueError, match=r"after\.item.* did not change and the server did not"):
+        change_decoder(Described).function(change)
 
 
 def test_transactions_are_whole_and_in_the_order_of_their_commits(table: Table) -> None:
