@@ -600,6 +600,18 @@ def test_tables_may_leave_the_publication_and_all_tables_may_be_created_again(ta
     assert [change.row["id"] for change in read(log, start)] == [1]
 
 
+def test_a_publication_that_did_not_exist_at_a_change_is_named_with_the_way_out(
+    table: Table,
+) -> None:
+    start = table.log().beginning()
+    table.ask("DROP PUBLICATION orders")
+    table.ask("INSERT INTO orders VALUES (1)")
+    table.ask("CREATE PUBLICATION orders FOR TABLE orders")
+    words = r"to create it again does not help.* another slot= and a copy"
+    with pytest.raises(PeerError, match=words):
+        read(table.log(), start)
+
+
 def test_a_slot_that_the_server_gave_up_ends_the_run(table: Table) -> None:
     start = table.log().beginning()
     table.ask("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'")

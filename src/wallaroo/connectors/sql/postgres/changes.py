@@ -81,6 +81,11 @@ REPLACED = """
     ORDER BY name
 """
 TABLE = "table "  # begins the name of a fact: the object id of a table of the publication
+NO_PUBLICATION = (
+    "If it never existed, correct its name. If it was dropped, to create it again does not help, "
+    "as the server looks it up as of each change: begin again with another --checkpoint folder, "
+    "another slot= and a copy of the tables."
+)
 # at the beginning of a block, at most: a record never fits into so few bytes
 PAGE_HEADER_BYTES = 40
 
@@ -303,6 +308,11 @@ class PostgresChanges(ReplayableSource[Any]):
             is_refused = isinstance(error, psycopg.errors.ObjectNotInPrerequisiteState)
             if client.is_transient(error) and not is_refused:
                 raise UnavailableError(words) from error
+            if isinstance(error, psycopg.errors.UndefinedObject):
+                raise PeerError(
+                    f"Source '{self.name}': {words} while changes of that time are read. "
+                    f"{NO_PUBLICATION}"
+                ) from error
             raise PeerError(
                 f"Source '{self.name}' cannot read slot '{self._config.slot}' of {words}. Correct "
                 f"the names, the rights (REPLICATION) or the server's settings, then run again."
