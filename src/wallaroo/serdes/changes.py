@@ -16,6 +16,7 @@ Row = TypeVar("Row")
 Op = Literal["insert", "update", "delete", "truncate"]
 # Debezium's letters; "r" is a row that a snapshot read
 OPS: dict[Any, Op] = {"c": "insert", "r": "insert", "u": "update", "d": "delete", "t": "truncate"}
+UNCHANGED = "unchanged"  # in a change's source: the columns whose values were not sent
 NOT_IN_SNAPSHOT = (None, False, "false")
 
 
@@ -49,6 +50,16 @@ class Change(Generic[Row]):
         return row
 
 
+class _NotSent:
+    """The value of a column that was not sent, which fits no type: a default would replace it."""
+
+    def __repr__(self) -> str:
+        return "a value that the update did not change and the server did not send"
+
+
+NOT_SENT = _NotSent()
+
+
 class ChangeCodec(Codec):
     """The codec of changes of dict rows, as changes of typed rows."""
 
@@ -58,9 +69,10 @@ class ChangeCodec(Codec):
         self._before = _reader("before", before or kind)
 
     def decode(self, payload: Change[Any]) -> Change[Any]:
-        return replace(
-            payload, before=self._before(payload.before), after=self._after(payload.after)
-        )
+        after = payload.after
+        if after is not None and UNCHANGED in payload.source:
+            after = {**after, **dict.fromkeys(payload.source[UNCHANGED], NOT_SENT)}
+        return replace(payload, before=self._before(payload.before), after=self._after(after))
 
     def encode(self, event: Any) -> bytes:
         raise TypeError("a change of a table has no payload; write its row")

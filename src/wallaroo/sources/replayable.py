@@ -172,7 +172,7 @@ class OwnLog(SourceLog):
     def advance(self, start: Position, events_max: int) -> Position:
         ends = offsets_of(self.head().position)
         self._compare(start)
-        facts = {**_identity(start), **self._present}
+        facts = {**identity_of(start), **self._present}
         begin = self._complete(start, ends)
         moved = advanced(begin, ends, events_max)
         if self.skips_gaps:
@@ -198,7 +198,7 @@ class OwnLog(SourceLog):
     def reconcile(self, position: Position) -> Position:
         self.head()
         self._compare(position)
-        known = _identity(position)
+        known = identity_of(position)
         if known.keys() >= self._present.keys():
             return position
         return position_of(offsets_of(position), {**self._present, **known})
@@ -242,7 +242,7 @@ class OwnLog(SourceLog):
 
     def _compare(self, position: Position) -> None:
         """Raise CheckpointError if a position is of another system than the present one."""
-        difference = changed(_identity(position), self._present)
+        difference = changed(identity_of(position), self._present)
         if difference:
             raise CheckpointError(
                 f"Source '{self._source.name}' ({self._source.label}) is not what was read until "
@@ -309,7 +309,7 @@ def offsets_of(position: Position) -> dict[str, int]:
     return offsets
 
 
-def _identity(position: Position) -> Facts:
+def identity_of(position: Position) -> Facts:
     _, identity = _parts(position)
     return identity
 

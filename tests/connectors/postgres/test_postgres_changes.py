@@ -5,6 +5,7 @@ the order of their commits, each once, whatever is killed.
 from __future__ import annotations
 
 import pickle
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -221,6 +222,30 @@ def test_a_large_value_that_is_not_changed_comes_with_full_identity(table: Table
     assert without.after == {"id": 1, "n": 2}
     assert full.before == {"id": 1, "item": large, "n": 2}
     assert full.after == {"id": 1, "item": large, "n": 3}
+    assert without.source["unchanged"] == ("item",)
+    assert "unchanged" not in full.source
+
+
+@dataclass(frozen=True)
+class Numbered:
+    id: int
+    n: int
+
+
+@dataclass(frozen=True)
+class Described(Numbered):
+    item: str | None = None
+
+
+def test_a_large_value_that_is_not_sent_is_no_default_of_a_typed_row(table: Table) -> None:
+    start = table.log().beginning()
+    table.ask("ALTER TABLE orders ADD n int, ALTER item SET STORAGE EXTERNAL")
+    table.ask(f"INSERT INTO orders VALUES (1, '{'x' * 20_000}', 1)")
+    table.ask("UPDATE orders SET n = 2")
+    _, change = read(table.log(), start)
+    assert change_decoder(Numbered).function(change).after == Numbered(1, 2)
+    with pytest.raises(ValueError, match=r"after\.item.* did not change and the server did not"):
+        change_decoder(Described).function(change)
 
 
 def test_transactions_are_whole_and_in_the_order_of_their_commits(table: Table) -> None:
@@ -538,6 +563,53 @@ def test_a_slot_that_is_gone_ends_the_run_with_the_ways_on(table: Table) -> None
     table.log().beginning()
     with pytest.raises(CheckpointError, match="it was moved or created again"):
         table.log().reconcile(start)
+
+
+@pytest.mark.parametrize(
+    "removal", ["DROP TABLE orders", "ALTER TABLE orders RENAME TO orders_old"]
+)
+def test_a_table_that_is_created_again_and_not_published_ends_the_run_until_it_is(
+    table: Table, removal: str
+) -> None:
+    start = table.log().beginning()
+    table.ask("INSERT INTO orders VALUES (1)")
+    log = table.log()
+    end = log.advance(start, 1 << 40)
+    table.ask(removal)
+    assert log.reconcile(end) == end  # as long as there is no other
+    table.ask("CREATE TABLE orders (id int PRIMARY KEY, item text)")
+    for position in (start, end):
+        with pytest.raises(CheckpointError, match=r"created again, and the publication lacks") as e:
+            table.log().reconcile(position)
+    (statement,) = re.findall(r"ALTER PUBLICATION .*?;", str(e.value))
+    table.server.ask(statement)
+    table.ask("INSERT INTO orders VALUES (2)")
+    again = table.log()
+    again.reconcile(end)
+    assert [change.row["id"] for change in read(again, end)] == [2]
+
+
+def test_tables_may_leave_the_publication_and_all_tables_may_be_created_again(table: Table) -> None:
+    start = table.log().beginning()
+    table.ask("ALTER PUBLICATION orders SET TABLES IN SCHEMA public")
+    table.ask("DROP TABLE orders")
+    table.ask("CREATE TABLE orders (id int PRIMARY KEY, item text)")
+    table.ask("INSERT INTO orders VALUES (1)")
+    log = table.log()
+    log.reconcile(start)
+    assert [change.row["id"] for change in read(log, start)] == [1]
+
+
+def test_a_publication_that_did_not_exist_at_a_change_is_named_with_the_way_out(
+    table: Table,
+) -> None:
+    start = table.log().beginning()
+    table.ask("DROP PUBLICATION orders")
+    table.ask("INSERT INTO orders VALUES (1)")
+    table.ask("CREATE PUBLICATION orders FOR TABLE orders")
+    words = r"to create it again does not help.* another slot= and a copy"
+    with pytest.raises(PeerError, match=words):
+        read(table.log(), start)
 
 
 def test_a_slot_that_the_server_gave_up_ends_the_run(table: Table) -> None:

@@ -16,6 +16,7 @@ one batch: until it is committed, a run restarts at 0, with another slot and sna
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -39,7 +40,13 @@ from wallaroo.instrumentation.faults import fault_point
 from wallaroo.serdes.changes import Change
 from wallaroo.sources.identity import Facts
 from wallaroo.sources.log import Head, LogContext, Position, Range
-from wallaroo.sources.replayable import OwnLog, ReplayableSource, offsets_of, position_of
+from wallaroo.sources.replayable import (
+    OwnLog,
+    ReplayableSource,
+    identity_of,
+    offsets_of,
+    position_of,
+)
 
 PARTITION = "0"
 STANDBY = "whose slots do not outlive a failover"
@@ -59,6 +66,26 @@ END = """
     SELECT pg_current_wal_flush_lsn()::text, pg_current_wal_insert_lsn()::text,
            current_setting('wal_block_size')::int
 """
+# the tables that a publication names; other ones it has as long as they match
+TABLES = """
+    SELECT format('%%I.%%I', nspname, relname), pg_class.oid::text
+    FROM pg_publication_rel JOIN pg_publication ON pg_publication.oid = prpubid
+        JOIN pg_class ON pg_class.oid = prrelid JOIN pg_namespace ON pg_namespace.oid = relnamespace
+    WHERE pubname = %s
+"""
+REPLACED = """
+    SELECT name FROM jsonb_each_text(%s::jsonb) AS known (name, id)
+    WHERE to_regclass(name)::oid::text <> id AND NOT EXISTS (
+        SELECT FROM pg_publication_tables
+        WHERE pubname = %s AND format('%%I.%%I', schemaname, tablename) = name)
+    ORDER BY name
+"""
+TABLE = "table "  # begins the name of a fact: the object id of a table of the publication
+NO_PUBLICATION = (
+    "If it never existed, correct its name. If it was dropped, to create it again does not help, "
+    "as the server looks it up as of each change: begin again with another --checkpoint folder, "
+    "another slot= and a copy of the tables."
+)
 # at the beginning of a block, at most: a record never fits into so few bytes
 PAGE_HEADER_BYTES = 40
 
@@ -86,6 +113,7 @@ class PostgresChanges(ReplayableSource[Any]):
         self._snapshot: Snapshot | None = None
         self._end = 0
         self._facts: Facts = {}
+        self.tables: dict[str, str] = {}  # facts, not compared: a table may be added again
 
     def __reduce__(self) -> tuple[Any, ...]:
         return PostgresChanges, (self._config,)
@@ -135,6 +163,8 @@ class PostgresChanges(ReplayableSource[Any]):
             # not the whole end: a new process does not know it, and it may be before the one of a
             # commit
             self._facts = {**cluster_facts(connection), "log's end": flushed}
+            tables = connection.execute(TABLES, (self._config.publication,)).fetchall()
+            self.tables = {f"{TABLE}{name}": number for name, number in tables}
         return self._end
 
     def identity(self) -> Facts:
@@ -216,6 +246,21 @@ class PostgresChanges(ReplayableSource[Any]):
             )
         return ""
 
+    def replaced(self, known: Facts) -> str:
+        """Name the tables of a position in whose place there are unpublished ones."""
+        gone = {name.removeprefix(TABLE): known[name] for name in known if name.startswith(TABLE)}
+        for name in self.tables:
+            gone.pop(name.removeprefix(TABLE), None)
+        rows: list[tuple[str]] = []
+        if gone:
+            with suppress(UnavailableError), self._connection() as connection:
+                arguments = (json.dumps(gone), self._config.publication)
+                rows = connection.execute(REPLACED, arguments).fetchall()
+        return ", ".join(name for (name,) in rows)
+
+    def addition(self, tables: str) -> str:
+        return f'ALTER PUBLICATION "{self._config.publication}" ADD TABLE {tables};'
+
     def warning(self) -> str:
         """Describe a problem that needs attention; empty if there is none."""
         slot = self.slot
@@ -263,6 +308,11 @@ class PostgresChanges(ReplayableSource[Any]):
             is_refused = isinstance(error, psycopg.errors.ObjectNotInPrerequisiteState)
             if client.is_transient(error) and not is_refused:
                 raise UnavailableError(words) from error
+            if isinstance(error, psycopg.errors.UndefinedObject):
+                raise PeerError(
+                    f"Source '{self.name}': {words} while changes of that time are read. "
+                    f"{NO_PUBLICATION}"
+                ) from error
             raise PeerError(
                 f"Source '{self.name}' cannot read slot '{self._config.slot}' of {words}. Correct "
                 f"the names, the rights (REPLICATION) or the server's settings, then run again."
@@ -314,7 +364,7 @@ class ChangesLog(OwnLog):
         return ChangesLog, (self._changes,)
 
     def beginning(self) -> Position:
-        return replace(super().beginning(), events=0)
+        return self._with_tables(super().beginning(), 0)
 
     def advance(self, start: Position, events_max: int) -> Position:
         if _place(start):
@@ -322,7 +372,11 @@ class ChangesLog(OwnLog):
         else:
             self.reconcile(start)
             end = position_of({PARTITION: self._changes.snapshot().place}, self._present)
-        return replace(end, events=start.events + self.backlog_events(start, Head(end)))
+        return self._with_tables(end, start.events + self.backlog_events(start, Head(end)))
+
+    def _with_tables(self, position: Position, events: int) -> Position:
+        facts = {**identity_of(position), **self._changes.tables}
+        return replace(position_of(offsets_of(position), facts), events=events)
 
     def split(self, start: Position, end: Position, pieces: int) -> list[list[Range]]:
         if _place(start) or not _place(end):
@@ -358,6 +412,15 @@ class ChangesLog(OwnLog):
                 f"Source '{config.name}' ({config.label}): slot {problem}. Begin again with "
                 f"another --checkpoint folder and a copy of the tables, or give the source another "
                 f"name and slot= to continue with the changes from now on."
+            )
+        replaced = self._changes.replaced(identity_of(position))
+        if replaced:
+            config = self._changes
+            raise CheckpointError(
+                f"Source '{config.name}' ({config.label}): {replaced} was created again, and the "
+                f"publication lacks the new table, so its changes are not read. To continue with "
+                f"those from now on, run again after {config.addition(replaced)} To have all, "
+                f"begin again with another --checkpoint folder and a copy of the tables."
             )
 
 

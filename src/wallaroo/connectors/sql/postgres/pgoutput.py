@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from wallaroo.serdes.changes import Change
+from wallaroo.serdes.changes import UNCHANGED, Change
 
 Row = dict[str, Any]
 Load = Callable[[bytes], Any]  # parses the text of a value of some type
@@ -118,7 +118,11 @@ class Messages:
             for name, _, _ in relation.columns:  # large values that were not changed
                 if name not in after and name in before:
                     after[name] = before[name]
-        return self._made("update", before, after, relation.name)
+        change = self._made("update", before, after, relation.name)
+        if len(after) == len(relation.columns):
+            return change
+        unchanged = tuple(name for name, _, _ in relation.columns if name not in after)
+        return replace(change, source={**self._facts, UNCHANGED: unchanged})
 
     def _row(
         self, relation: Relation, message: bytes, at: int, *, is_key_alone: bool
