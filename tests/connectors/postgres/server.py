@@ -111,6 +111,18 @@ class Server:
         server = psutil.Process(self._process.pid)
         return [process.pid for process in (server, *server.children())]
 
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Let nothing of it run meanwhile; the system still answers for its connections."""
+        pids = self.pids()
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+
     def ask(self, statement: str) -> list[tuple[Any, ...]]:
         """Run one statement in a connection of its own; return its rows."""
         with psycopg.connect(self.dsn, autocommit=True) as connection:

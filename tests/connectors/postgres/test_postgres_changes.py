@@ -369,6 +369,27 @@ def test_a_part_of_a_record_at_a_new_runs_first_look_is_no_older_log(
     assert new.advance(position, 1 << 40).place[0] == position.place[0]
 
 
+def test_a_server_that_does_not_answer_is_reported(
+    table: Table, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PostgresChanges, "answer_s", 1.0)
+    log = table.log()
+    log.beginning()
+    with table.server.frozen():
+        assert "the server has not answered for 1 s" in log.head().error
+    eventually(lambda: not log.head().error, "it answers again")
+
+
+def test_a_truncation_is_a_change_without_a_row(table: Table) -> None:
+    log = table.log()
+    start = log.beginning()
+    table.ask("TRUNCATE orders")
+    (change,) = read(log, start)
+    assert change.op == "truncate"
+    with pytest.raises(ValueError, match="truncate"):
+        change.row  # noqa: B018
+
+
 def test_the_slot_moves_with_what_is_released(table: Table) -> None:
     log = table.log()
     start = log.beginning()

@@ -78,6 +78,30 @@ class TestOnAServer:
     def log(self, server: Server, table: str, **options: Any) -> SourceLog:
         return self.source(server, table, **options).open_log(LogContext(Path()))
 
+    def test_a_server_that_does_not_answer_is_waited_for(
+        self,
+        tmp_path: Path,
+        server: Server,
+        table: str,
+        eventually: Eventually,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(PostgresTableSource, "answer_s", 1.0)
+        out = tmp_path / "out.txt"
+        options = RunOptions(checkpoint=tmp_path / "state", status_address=None)
+        server.ask(f"INSERT INTO {table} (item) VALUES ('before')")
+        source = self.source(server, table, decoder=row_decoder(Order))
+        run = Run(copying(source, out), options, InProcessHost(2))
+        run.begin()
+        eventually(lambda: out.exists() and out.read_text() == "1 before\n", "the first row")
+        with server.frozen():
+            eventually(lambda: "PostgreSQL at 127.0.0.1" in run.status().waiting_for, "it says so")
+        server.ask(f"INSERT INTO {table} (item) VALUES ('after')")
+        eventually(lambda: out.read_text() == "1 before\n2 after\n", "the row after it")
+        run.stop()
+        assert run.wait(400)
+        assert run.exception is None
+
     def test_rows_come_once_in_order_while_the_server_is_restarted(
         self, tmp_path: Path, server: Server, table: str, eventually: Eventually
     ) -> None:

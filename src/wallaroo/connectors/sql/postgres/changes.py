@@ -104,6 +104,7 @@ class PostgresChanges(ReplayableSource[Any]):
 
     kind: ClassVar[str] = "postgres changes"
     ends_query: ClassVar[str] = END
+    answer_s: ClassVar[float] = client.ANSWER_S
 
     def __init__(self, config: PostgresChangesConfig[Any]):
         super().__init__(config.name)
@@ -210,7 +211,7 @@ class PostgresChanges(ReplayableSource[Any]):
 
     def read_snapshot(self, name: str) -> Iterator[Change[Any]]:
         try:
-            with self._connection() as connection:
+            with self._words(), lent(self._config.dsn) as connection:
                 yield from snapshot_rows(connection, self._config.publication, name)
         except (UnavailableError, PeerError) as error:
             raise PeerError(
@@ -224,7 +225,7 @@ class PostgresChanges(ReplayableSource[Any]):
         if self._config.is_trial or self.slot is None or place <= self.slot.first:
             return
         fault_point("postgres_changes.move")
-        with suppress(UnavailableError), self._connection() as connection:
+        with suppress(UnavailableError), self._connection(READ_S_MAX) as connection:
             connection.execute(
                 "SELECT pg_replication_slot_advance(%s, %s)", (self._config.slot, lsn_text(place))
             )
@@ -294,8 +295,8 @@ class PostgresChanges(ReplayableSource[Any]):
                 reader.place = end
 
     @contextmanager
-    def _connection(self) -> Iterator[Any]:
-        with self._words(), lent(self._config.dsn) as connection:
+    def _connection(self, answer_s: float | None = None) -> Iterator[Any]:
+        with self._words(), lent(self._config.dsn, answer_s or self.answer_s) as connection:
             yield connection
 
     @contextmanager

@@ -7,6 +7,8 @@ open a PostgreSQL source or sink.
 from __future__ import annotations
 
 import re
+import time
+from collections.abc import Generator
 from typing import Any
 
 import psycopg
@@ -20,6 +22,7 @@ from wallaroo.errors import PeerError
 from wallaroo.network.urls import HIDDEN
 
 CONNECT_S = 5
+ANSWER_S = 60.0  # for a query that reads no rows of events
 # A silent loss of the server is noticed within about half a minute instead of the system's two
 # hours.
 DEFAULTS: dict[str, Any] = {
@@ -99,10 +102,35 @@ def way_out(error: BaseException | None) -> str:
     return "Is it running? Start it, or correct its address"
 
 
-def connected(dsn: str) -> psycopg.Connection[Any]:
+class Connection(psycopg.Connection[Any]):
+    """A connection whose queries end if the server does not answer: its system may still do so."""
+
+    answer_s: float | None = None  # for each query; None: without a bound
+
+    def wait(self, gen: Generator[Any, Any, Any], *args: Any, **named: Any) -> Any:
+        if self.answer_s is not None:
+            gen = _answered(gen, self.answer_s)
+        return super().wait(gen, *args, **named)
+
+
+def _answered(query: Generator[Any, Any, Any], answer_s: float) -> Generator[Any, Any, Any]:
+    """Pass a query of psycopg's on; raise OperationalError if it is not answered in time."""
+    until = time.monotonic() + answer_s
+    wanted = next(query)
+    while True:
+        is_ready = yield wanted  # psycopg sends this several times a second
+        if not is_ready and time.monotonic() > until:
+            raise psycopg.OperationalError(f"the server has not answered for {answer_s:g} s")
+        try:
+            wanted = query.send(is_ready)
+        except StopIteration as end:
+            return end.value
+
+
+def connected(dsn: str) -> Connection:
     """Open a connection for reading values."""
     # a prepared statement would not outlive a change of a table's columns
-    connection = psycopg.connect(complete_dsn(dsn), autocommit=True, prepare_threshold=None)
+    connection = Connection.connect(complete_dsn(dsn), autocommit=True, prepare_threshold=None)
     try:
         connection.execute(SETTINGS)
     except BaseException:

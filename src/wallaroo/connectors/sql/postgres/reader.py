@@ -132,6 +132,7 @@ class PostgresTableSource(TableSource):
 
     mark_of_value: ClassVar[str] = "%s"
     retry_s: ClassVar[float] = 0.5
+    answer_s: ClassVar[float] = client.ANSWER_S
 
     def __init__(self, rows: Rows, first: int | None, poll_s: float, held_up_s: float = HELD_UP_S):
         super().__init__(rows, first, poll_s)
@@ -164,7 +165,7 @@ class PostgresTableSource(TableSource):
     def _connection(self) -> Iterator[psycopg.Connection[Any]]:
         dsn = self._rows.database
         try:
-            with lent(dsn) as connection:
+            with lent(dsn, self.answer_s) as connection:
                 yield connection
         except psycopg.Error as error:
             words = f"{self.place}: {client.first_line(error)}"
@@ -200,6 +201,7 @@ class PostgresTableSource(TableSource):
             self._candidate = None
 
     def _page(self, connection: Any, start: int, end: int) -> tuple[list[str], list[Any]]:
+        connection.answer_s = None  # a page may be large, or its column without an index
         if not self._keeps_texts:
             try:
                 return super()._page(connection, start, end)
@@ -243,14 +245,15 @@ class PostgresTableSource(TableSource):
 class _Pool:
     """This process's connections to one server."""
 
-    idle: list[psycopg.Connection[Any]] = field(default_factory=list)
+    idle: list[client.Connection] = field(default_factory=list)
     breaks: int = 0  # the number of failures
 
     @contextmanager
-    def connection(self, dsn: str) -> Iterator[psycopg.Connection[Any]]:
+    def connection(self, dsn: str, answer_s: float | None) -> Iterator[client.Connection]:
         """Lend a connection; after an error of the client all are closed."""
         try:
             connection = self.idle.pop() if self.idle else client.connected(dsn)
+            connection.answer_s = answer_s
             try:
                 yield connection
             except BaseException:
@@ -267,9 +270,9 @@ class _Pool:
 _pools: defaultdict[str, _Pool] = defaultdict(_Pool)  # by dsn
 
 
-def lent(dsn: str) -> AbstractContextManager[psycopg.Connection[Any]]:
-    """Lend one of this process's connections to a server."""
-    return _pools[dsn].connection(dsn)
+def lent(dsn: str, answer_s: float | None = None) -> AbstractContextManager[client.Connection]:
+    """Lend one of this process's connections to a server; ``answer_s``: the bound of a query."""
+    return _pools[dsn].connection(dsn, answer_s)
 
 
 def open_log(config: PostgresSourceConfig[Any], context: LogContext) -> TableLog:
