@@ -9,7 +9,6 @@ import os
 import pickle
 import threading
 from collections.abc import Callable, Iterator
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +107,7 @@ def test_who_pushes_waits_while_the_inbox_is_full_and_learns_when_events_are_sto
     stored: list[int] = []
 
     def subscribe(push: Push) -> None:
-        for number in count():
+        for number in range(3 * EVENTS_MAX):  # more than fit, and an end for the thread
             push(number, lambda number=number: stored.append(number))
             pushed.append(number)
 

@@ -213,15 +213,19 @@ def test_strangers_delay_no_task_and_take_no_place_for_long(
 
 
 def test_a_listener_that_closes_leaves_no_thread_to_strangers(listener: TaskListener) -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())  # others of them may end meanwhile
+
+    def new() -> int:
+        return len(set(threading.enumerate()) - before)
+
     listener.begin()
     with contextlib.ExitStack() as held:
         for _ in range(3):
             held.enter_context(_opened(listener.address, CONNECT_S))
-        wait_until(lambda: threading.active_count() > before + 3)
+        wait_until(lambda: new() > 3)
 
         listener.close()
-        wait_until(lambda: threading.active_count() <= before)
+        wait_until(lambda: not new())
 
 
 def test_neither_secret_nor_key_is_printed(tmp_path: Path) -> None:
