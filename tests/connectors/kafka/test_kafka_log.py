@@ -13,7 +13,7 @@ from queue import Queue
 from threading import Event, Thread
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Message, Producer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -301,6 +301,31 @@ def test_ranges_end_inside_an_aborted_transaction_at_the_end(
 
     readers.close()
     assert found == numbers(0, 20)
+
+
+class Forgetful(PartitionReader):
+    """A reader whose client does not report an end the first time."""
+
+    has_forgotten = False
+
+    def _take(self) -> list[Message]:
+        messages = super()._take()
+        records = [message for message in messages if message.error() is None]
+        if self.has_forgotten or len(records) == len(messages):
+            return messages
+        self.has_forgotten = True
+        return records
+
+
+def test_an_end_that_the_client_does_not_report_is_asked_for_again(
+    broker: Broker, filled_partitions: str
+) -> None:
+    partition = Partition(broker.address, filled_partitions, 0, "read_committed", False, ())
+    reader = Forgetful(partition, again_s=0.5)
+    found = [message.value() for messages in reader.read(0, 44) for message in messages]
+    reader.close()
+    assert reader.has_forgotten
+    assert found == [b"0 %d" % n for n in (*range(10), *range(20, 40))]
 
 
 def test_an_open_transaction_is_not_part_of_the_head(broker: Broker, topic: str) -> None:

@@ -31,6 +31,7 @@ from wallaroo.errors import CheckpointError, PeerError
 MESSAGES_MAX = 8192  # taken from the client per call
 POLL_S = 0.5  # the wait of one poll of an empty queue
 SILENCE_S_MAX = 600.0  # without anything from the brokers; after that the task fails
+AGAIN_S = 10.0  # without anything; the client then reports again what it may not repeat, an end
 KEPT_MAX = 8  # partitions with a consumer of their own, in a worker
 UNUSED_S = 10.0  # then a partition's consumer is closed if another partition needs one
 # Consumers for all other partitions.  One is read, the next one fetches; an empty fetch of the
@@ -67,11 +68,19 @@ class PartitionReader:
     range's end up to the first record that the client will return.
     """
 
-    def __init__(self, partition: Partition, poll_s: float = POLL_S, *, turns: bool = False):
+    def __init__(
+        self,
+        partition: Partition,
+        poll_s: float = POLL_S,
+        *,
+        turns: bool = False,
+        again_s: float = AGAIN_S,
+    ):
         """Open a consumer; one that ``turns`` stops fetching at the end of each range."""
         self.partition = partition
         self.used_at = time.monotonic()
         self._poll_s = poll_s
+        self._again_s = again_s
         self._consumer: Consumer = client.open_consumer(
             partition.brokers,
             dict(partition.options),
@@ -121,13 +130,17 @@ class PartitionReader:
         """
         _, position = self.prepare(start)
         self._continues = None  # None until this range has been read to its end
-        received_at = time.monotonic()
+        received_at = sought_at = time.monotonic()
         while position < end:
             messages = self._take()
+            now = time.monotonic()
             if messages:
-                received_at = time.monotonic()
-            elif time.monotonic() - received_at > SILENCE_S_MAX:
+                received_at = sought_at = now
+            elif now - received_at > SILENCE_S_MAX:
                 raise self._silent(position)
+            elif now - sought_at > self._again_s:
+                self._seek(position)
+                sought_at = now
             records, position = self._sorted_out(messages, position)
             inside = bisect_left(records, end, key=offset_of)
             self._ahead = records[inside:]
