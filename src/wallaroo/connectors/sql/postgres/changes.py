@@ -17,6 +17,7 @@ one batch: until it is committed, a run restarts at 0, with another slot and sna
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -211,7 +212,7 @@ class PostgresChanges(ReplayableSource[Any]):
 
     def read_snapshot(self, name: str) -> Iterator[Change[Any]]:
         try:
-            with self._words(), lent(self._config.dsn) as connection:
+            with self._connection(math.inf) as connection:
                 yield from snapshot_rows(connection, self._config.publication, name)
         except (UnavailableError, PeerError) as error:
             raise PeerError(
@@ -406,23 +407,23 @@ class ChangesLog(OwnLog):
 
     def _compare(self, position: Position) -> None:
         super()._compare(position)
-        problem = self._changes.problem(_place(position))
-        if problem:
-            config = self._changes
-            raise CheckpointError(
-                f"Source '{config.name}' ({config.label}): slot {problem}. Begin again with "
-                f"another --checkpoint folder and a copy of the tables, or give the source another "
-                f"name and slot= to continue with the changes from now on."
+        changes = self._changes
+        reason = ""
+        if problem := changes.problem(_place(position)):
+            reason = (
+                f"slot {problem}. Begin again with another --checkpoint folder and a copy of the "
+                f"tables, or give the source another name and slot= to continue with the changes "
+                f"from now on."
             )
-        replaced = self._changes.replaced(identity_of(position))
-        if replaced:
-            config = self._changes
-            raise CheckpointError(
-                f"Source '{config.name}' ({config.label}): {replaced} was created again, and the "
-                f"publication lacks the new table, so its changes are not read. To continue with "
-                f"those from now on, run again after {config.addition(replaced)} To have all, "
-                f"begin again with another --checkpoint folder and a copy of the tables."
+        elif replaced := changes.replaced(identity_of(position)):
+            reason = (
+                f"{replaced} was created again, and the publication lacks the new table, so its "
+                f"changes are not read. To continue with those from now on, run again after "
+                f"{changes.addition(replaced)} To have all, begin again with another --checkpoint "
+                f"folder and a copy of the tables."
             )
+        if reason:
+            raise CheckpointError(f"Source '{changes.name}' ({changes.label}): {reason}")
 
 
 def whole_end(flushed: int, written: int, block: int, before: int) -> int:
